@@ -1,0 +1,88 @@
+// Package config reads the one configuration file, /etc/holdfast/holdfast.yaml, of which agent and guard each take their
+// part (docs/design.md, "Configuration"). It is strict and complains once, completely. A broken file never stops a
+// process that has run before: Load falls back to the copy it keeps of the last valid one.
+package config
+
+import (
+	"errors"
+	"time"
+
+	"holdfast/device"
+)
+
+// Config is the whole file with its defaults filled in.
+type Config struct {
+	Device     Device
+	Repository Repository
+	Guard      Guard
+	State      string // folder, default /var/lib/holdfast
+	Run        string // folder, default /run/holdfast
+}
+
+// Device says where the device is. Interval is that of the agent's device loop.
+type Device struct {
+	URL       string
+	TokenFile string
+	Interval  time.Duration // default 8 s
+	Timeout   time.Duration // per request, default 2 s
+}
+
+// Repository says where the declared state is.
+type Repository struct {
+	URL            string
+	Path           string        // default greenhouse.yaml
+	Branch         string        // default main
+	Interval       time.Duration // default 30 s
+	History        string        // fast-forward (default) or follow
+	TokenFile      string
+	SSHKeyFile     string
+	KnownHostsFile string
+	CAFile         string
+}
+
+// Guard says how a trial is judged.
+type Guard struct {
+	Window    time.Duration   // default 60 s; at least 3 device intervals + 2 soaks
+	Soak      time.Duration   // default 15 s
+	Interval  time.Duration   // between two samples, default 1 s
+	Attempts  int             // default 3
+	Recover   time.Duration   // default 10 min
+	Pauses    []time.Duration // default 1, 5, 15 min
+	Hold      string          // fields (default) or release
+	DiskFloor int64           // bytes free below which no trial starts, default 16 MiB
+	Checks    []Check
+}
+
+// Check is one configured check. Exactly one of Reading, HTTP, Command, Unit, FreeDisk is set.
+type Check struct {
+	Name    string
+	Wanted  bool          // reports only; the default is required
+	Soak    time.Duration // 0: the guard's
+	Timeout time.Duration // default 5 s
+
+	Reading  string // a reading within Min and Max; beyond FatalMin or FatalMax three times in a row convicts at once
+	Min      *float64
+	Max      *float64
+	FatalMin *float64
+	FatalMax *float64
+
+	HTTP     string   // a URL that answers 2xx; host is this board or the device if required
+	Command  []string // exits 0
+	Unit     string   // a systemd unit that is active
+	FreeDisk string   // a folder with at least MinFree bytes free
+	MinFree  int64
+}
+
+var errStub = errors.New("not written yet")
+
+// Parse reads a configuration for a device of profile p. All errors come together.
+func Parse(name string, data []byte, p device.Profile) (Config, error) { return Config{}, errStub }
+
+// Default is what the guard works with when no configuration was ever valid: the profile's address and the defaults.
+func Default(p device.Profile) Config { return Config{} }
+
+// Load reads the file at path. A valid one is copied to kept (only if it differs, atomically); a broken or
+// missing one yields the kept copy together with the error, which is for the log and status. usable is false when there is neither.
+func Load(path, kept string, p device.Profile) (c Config, usable bool, err error) {
+	return Config{}, false, errStub
+}
