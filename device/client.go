@@ -38,7 +38,9 @@ func (c *Client) State(ctx context.Context) (State, error) { return State{}, err
 
 // WaitState asks GET /state?wait=tag: it answers when the state is no longer that of the tag, or after some
 // seconds. It returns the new tag, "" from a device that has none (then the caller must not call again at once).
-func (c *Client) WaitState(ctx context.Context, tag string) (newTag string, err error) { return "", errStub }
+func (c *Client) WaitState(ctx context.Context, tag string) (newTag string, err error) {
+	return "", errStub
+}
 
 // Apply posts the given keys to /actuators and returns what the device answers. before is called right before each
 // attempt goes out, retries included; when it returns an error nothing more is sent and Apply returns that error.

@@ -57,7 +57,9 @@ type contract interface {
 type Driver struct{}
 
 // NewDriver returns a driver. interval is the time between two cycles; pauses grow from it.
-func NewDriver(c contract, p Profile, ck clock.Clock, interval time.Duration) *Driver { return &Driver{} }
+func NewDriver(c contract, p Profile, ck clock.Clock, interval time.Duration) *Driver {
+	return &Driver{}
+}
 
 // Drive observes, compares, writes only what has drifted, in the profile's order, and observes again. target is called
 // for the target at the start and anew before each write of a sequence; no write goes out later than TargetTTL after its
