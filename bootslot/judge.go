@@ -1,0 +1,368 @@
+package bootslot
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Check is one configured or built-in check, as far as judging needs to know it.
+type Check struct {
+	Name     string
+	Required bool
+	Soak     time.Duration // how long it must hold; the guard's soak, or a longer one of its own
+	// Fatal says that three bad samples in a row convict at once.
+	Fatal bool
+}
+
+// Sample is one measurement of a check.
+type Sample struct {
+	Check   string
+	OK      bool
+	Message string
+	// At is the uptime at which the measurement began: what it saw is not older.
+	At time.Duration
+}
+
+// fatalSamples in a row beyond a fatal limit convict at once.
+const fatalSamples = 3
+
+// run is an unbroken row of good samples of one check.
+type run struct {
+	holding bool
+	since   time.Duration // of the first good sample
+	last    time.Duration // of the newest sample
+	bad     int           // bad samples in a row
+	message string        // of the newest bad sample
+}
+
+// Soak follows how long each check has held without a break. The zero value is ready.
+type Soak struct{ runs map[string]*run }
+
+// See takes a sample. One that is not newer than the last of its check is the same measurement seen again.
+func (k *Soak) See(s Sample) {
+	if k.runs == nil {
+		k.runs = map[string]*run{}
+	}
+	r := k.runs[s.Check]
+	if r == nil {
+		r = &run{last: -1}
+		k.runs[s.Check] = r
+	}
+	if s.At <= r.last {
+		return
+	}
+	r.last = s.At
+	if !s.OK {
+		r.holding, r.message = false, s.Message
+		r.bad++
+		return
+	}
+	r.bad = 0
+	if !r.holding {
+		r.holding, r.since = true, s.At
+	}
+}
+
+// Held returns how long check has held, from its first good sample to its newest; false if it does not hold. A check that hangs gives
+// no new samples and so does not come to hold for longer.
+func (k *Soak) Held(check string) (time.Duration, bool) {
+	r := k.runs[check]
+	if r == nil || !r.holding {
+		return 0, false
+	}
+	return r.last - r.since, true
+}
+
+// Message is what the newest bad sample of check said.
+func (k *Soak) Message(check string) string {
+	if r := k.runs[check]; r != nil {
+		return r.message
+	}
+	return ""
+}
+
+// Bad is the number of bad samples of check in a row.
+func (k *Soak) Bad(check string) int {
+	if r := k.runs[check]; r != nil {
+		return r.bad
+	}
+	return 0
+}
+
+// Reset forgets everything.
+func (k *Soak) Reset() { k.runs = nil }
+
+// Look is what the guard sees at one tick.
+type Look struct {
+	At       time.Duration // uptime
+	Answered bool          // the device answers
+	// ReadBack says that the device reads back all fields of what it is to be, those set aside excepted.
+	ReadBack bool
+	Samples  []Sample
+	// Refusal is set when the device refused a candidate's value and, asked by the guard, accepted last-known-good's.
+	Refusal *Refusal
+}
+
+// Refusal is a candidate's value that the device does not take although it takes last-known-good's.
+type Refusal struct{ Check, Message string }
+
+// Judge decides on an open trial from what the guard sees tick by tick. It is a value in memory: a guard that starts anew has none, and
+// settles the trial as inconclusive.
+type Judge struct {
+	Opened time.Duration // uptime
+	Window time.Duration // the whole of it, grown by the longest soak of a check
+	Soak   time.Duration // the guard's: the longest gap between two ticks
+	Checks []Check       // the convicting ones
+
+	last     time.Duration
+	readBack bool
+	soak     Soak
+}
+
+// NewJudge returns a judge for t, opened at uptime at, with the checks of the configuration that it was opened with.
+func NewJudge(t Trial, at, window, soak time.Duration, checks []Check) *Judge {
+	j := &Judge{Opened: at, Window: window, Soak: soak, last: at}
+	longest := soak
+	for _, c := range checks {
+		if slices.Contains(t.Baseline.Convicting, c.Name) {
+			j.Checks = append(j.Checks, c)
+			longest = max(longest, c.Soak)
+		}
+	}
+	j.Window += longest - soak
+	return j
+}
+
+// EndsIn is what is left of the window.
+func (j *Judge) EndsIn(now time.Duration) time.Duration { return max(0, j.Opened+j.Window-now) }
+
+// See takes one tick and returns a verdict, or "" while there is none.
+func (j *Judge) See(k Look) (Verdict, Evidence) {
+	gap := k.At - j.last
+	j.last = k.At
+	if gap > j.Soak {
+		return Inconclusive, Evidence{Message: fmt.Sprintf("the guard could not look for %v, longer than the soak time of %v", gap.Round(time.Millisecond), j.Soak)}
+	}
+	if k.Refusal != nil && j.convicts(k.Refusal.Check) {
+		return Failed, Evidence{Check: k.Refusal.Check, Message: k.Refusal.Message}
+	}
+	for _, s := range k.Samples {
+		if s.At < j.Opened {
+			continue // measured before the trial
+		}
+		if !j.readBack && s.OK {
+			continue // soak counts from the read-back of the candidate
+		}
+		j.soak.See(s)
+	}
+	for _, c := range j.Checks {
+		if c.Fatal && j.soak.Bad(c.Name) >= fatalSamples {
+			return Failed, Evidence{Check: c.Name, Message: j.soak.Message(c.Name)}
+		}
+	}
+	if k.ReadBack {
+		j.readBack = true
+	}
+	if j.readBack && k.Answered && j.allHeld() {
+		return Passed, Evidence{}
+	}
+	if k.At-j.Opened < j.Window {
+		return "", Evidence{}
+	}
+	if !k.Answered && !j.readBack {
+		return Inconclusive, Evidence{Message: "the device does not answer and never read back the candidate"}
+	}
+	return Failed, j.worst()
+}
+
+func (j *Judge) convicts(check string) bool {
+	return slices.ContainsFunc(j.Checks, func(c Check) bool { return c.Name == check })
+}
+
+func (j *Judge) allHeld() bool {
+	for _, c := range j.Checks {
+		if held, ok := j.soak.Held(c.Name); !ok || held < c.Soak {
+			return false
+		}
+	}
+	return true
+}
+
+// worst names the check that a failed trial is remembered by: one that does not hold, before one that has not held long enough; a
+// configured one before a built-in one, which often only follows from it; the order of the configuration otherwise.
+func (j *Judge) worst() Evidence {
+	best, rank := Check{}, 99
+	for _, c := range j.Checks {
+		held, ok := j.soak.Held(c.Name)
+		r := 0
+		switch {
+		case ok && held >= c.Soak:
+			continue
+		case ok:
+			r = 2
+		}
+		if BuiltIn(c.Name) {
+			r++
+		}
+		if r < rank {
+			best, rank = c, r
+		}
+	}
+	if best.Name == "" {
+		return Evidence{Check: "device-answers", Message: "the device did not answer when the window ended"}
+	}
+	msg := j.soak.Message(best.Name)
+	if held, ok := j.soak.Held(best.Name); ok {
+		msg = fmt.Sprintf("held for only %v of %v when the window ended; before that: %s", held.Round(time.Millisecond), best.Soak, msg)
+	} else if msg == "" {
+		msg = "had no result when the window ended"
+	}
+	return Evidence{Check: best.Name, Message: msg}
+}
+
+// The built-in checks. ConvergedCheck is one per field; FatalCheck belongs to a reading check with a fatal limit.
+const (
+	DeviceAnswers = "device-answers"
+	AgentAlive    = "agent-alive"
+	converged     = "device-converged:"
+)
+
+// ConvergedCheck names the check that a field reads back what it is to be.
+func ConvergedCheck(field string) string { return converged + field }
+
+// BuiltIn reports whether a check is one of the guard's own.
+func BuiltIn(check string) bool {
+	return check == DeviceAnswers || check == AgentAlive || strings.HasPrefix(check, converged)
+}
+
+// Rest follows the self-test of last-known-good between trials: the baseline, and whether a marked environment is well again.
+type Rest struct {
+	Checks  []Check // configured and built-in, wanted ones included
+	Soak    time.Duration
+	Recover time.Duration // at least the longest soak of a check
+
+	since time.Duration // uptime since when the whole baseline has not come about
+	at    bool
+	why   string
+	soak  Soak
+}
+
+// NewRest starts anew, at uptime at: after a start, a trial, a returning, a suspension with --repair.
+func NewRest(at, soak, recover time.Duration, checks []Check) *Rest {
+	r := &Rest{Checks: checks, Soak: soak, Recover: recover, since: at}
+	for _, c := range checks {
+		r.Recover = max(r.Recover, c.Soak)
+	}
+	return r
+}
+
+// See takes one tick.
+func (r *Rest) See(k Look) {
+	if r.at && !k.ReadBack || !k.Answered {
+		// Drift, or a device that is away: what is measured meanwhile says nothing of last-known-good.
+		r.soak.Reset()
+	}
+	r.at = k.Answered && k.ReadBack
+	if !r.at {
+		r.why = "the device does not read back last-known-good"
+		if !k.Answered {
+			r.why = "the device does not answer"
+			r.since = k.At // recover counts while the device answers
+		}
+		return
+	}
+	for _, s := range k.Samples {
+		if s.At >= r.since || r.soak.runs[s.Check] != nil {
+			r.soak.See(s)
+		}
+	}
+	var missing []string
+	for _, c := range r.Checks {
+		if c.Required && !r.held(c.Name) {
+			missing = append(missing, c.Name)
+		}
+	}
+	if len(missing) == 0 {
+		r.since = k.At
+		r.why = ""
+		return
+	}
+	r.why = fmt.Sprintf("not held at rest for %v yet: %s", r.Soak, strings.Join(missing, ", "))
+}
+
+func (r *Rest) held(check string) bool {
+	held, ok := r.soak.Held(check)
+	return ok && held >= r.Soak
+}
+
+// Facts is what Admit needs to know, at uptime now.
+func (r *Rest) Facts(now time.Duration) RestFacts {
+	f := RestFacts{AtRest: r.at, Overdue: now-r.since >= r.Recover, Why: r.why}
+	for _, c := range r.Checks {
+		if c.Required {
+			f.Required = append(f.Required, c.Name)
+			if r.at && r.held(c.Name) {
+				f.Holding = append(f.Holding, c.Name)
+			}
+		}
+	}
+	if f.Why != "" && !f.Overdue {
+		f.Why += fmt.Sprintf("; a trial goes ahead without them in %v", (r.Recover - (now - r.since)).Round(time.Second))
+	}
+	return f
+}
+
+// Recovery follows the phase returning: does the check that convicted hold on last-known-good?
+type Recovery struct {
+	Check   string
+	Soak    time.Duration
+	Recover time.Duration
+	// Gone says that the check is no longer configured: it counts as held.
+	Gone bool
+
+	answering time.Duration // uptime spent with a device that answers
+	last      time.Duration
+	soak      Soak
+}
+
+// NewRecovery starts at uptime at.
+func NewRecovery(check string, at, soak, recover time.Duration, checks []Check) *Recovery {
+	r := &Recovery{Check: check, Soak: soak, Recover: recover, last: at,
+		Gone: !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == check })}
+	for _, c := range checks {
+		r.Recover = max(r.Recover, c.Soak)
+	}
+	return r
+}
+
+// See takes one tick and says whether the phase is over, and whether the check held. A device that does not answer leaves it open.
+func (r *Recovery) See(k Look) (over, held bool) {
+	start := r.last
+	if k.Answered {
+		// A stopped guard has not watched: a gap counts as one soak at most.
+		r.answering += min(k.At-r.last, r.Soak)
+	}
+	r.last = k.At
+	if !k.Answered || !k.ReadBack {
+		r.soak.Reset()
+	} else {
+		for _, s := range k.Samples {
+			if s.Check == r.Check && (s.At >= start || r.soak.runs[s.Check] != nil) {
+				r.soak.See(s)
+			}
+		}
+		if r.Gone {
+			return true, true
+		}
+	}
+	h, holds := r.soak.Held(r.Check)
+	if holds && h >= r.Soak {
+		return true, true
+	}
+	return k.Answered && !holds && r.answering >= r.Recover, false
+}
+
+// Message is what the check said when it last failed.
+func (r *Recovery) Message() string { return r.soak.Message(r.Check) }

@@ -1,0 +1,359 @@
+package bootslot
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"holdfast/device"
+)
+
+// Schema is the form of the ledger that this code writes; MinWriter the oldest that may write it. A guard whose Schema
+// is below a ledger's MinWriter reads it, drives by it and settles an open trial; it starts nothing.
+const (
+	Schema    = 1
+	MinWriter = 1
+)
+
+// Bounds of the record: a ledger stays small for ever.
+const (
+	maxMarks       = 256
+	maxTries       = 64
+	maxMarkDigests = 64
+)
+
+// SlotName is A or B; "" where there is none.
+type SlotName string
+
+const (
+	SlotA SlotName = "A"
+	SlotB SlotName = "B"
+)
+
+// SlotStatus is what is known of a slot's release.
+type SlotStatus string
+
+const (
+	SlotEmpty  SlotStatus = "empty"
+	SlotGood   SlotStatus = "good"
+	SlotTrying SlotStatus = "trying"
+	SlotFailed SlotStatus = "failed"
+)
+
+// Slot holds one release. Declared is the digest of the whole release that git declared when this one came of it: they differ if
+// a mark held something. Proven says that it passed with no exemption, was adopted, or was rolled back to.
+type Slot struct {
+	Status   SlotStatus `json:"status"`
+	Release  Release    `json:"release,omitzero"`
+	Digest   Digest     `json:"digest,omitempty"`
+	Declared Digest     `json:"declared,omitempty"`
+	Revision string     `json:"revision,omitempty"`
+	Proven   bool       `json:"proven,omitempty"`
+}
+
+// Verdict is how a trial ended. Environment comes only of a Failed whose last-known-good fails alike.
+type Verdict string
+
+const (
+	Passed       Verdict = "passed"
+	Failed       Verdict = "failed"
+	Environment  Verdict = "environment"
+	Inconclusive Verdict = "inconclusive"
+	Cancelled    Verdict = "cancelled"
+)
+
+// Cause is why a mark stands.
+type Cause string
+
+const (
+	CauseFailed      Cause = "failed"
+	CauseEnvironment Cause = "environment"
+	CauseAttempts    Cause = "attempts"
+	CauseOperator    Cause = "operator"
+)
+
+// Readings are the device's sensors at one moment, by name.
+type Readings map[string]float64
+
+// Mark says "failed, don't retry". Set is what the failed candidate changed, with whole groups; Candidates are the
+// digests of what was tried, Declared of what git declared. A retired mark's set holds nothing any more (last-known-good contains
+// it), its digests still do.
+type Mark struct {
+	ID         uint64        `json:"id"` // the generation that made it
+	Set        device.Fields `json:"set"`
+	Candidates []Digest      `json:"candidates,omitempty"`
+	Declared   []Digest      `json:"declared,omitempty"`
+	// OperatorDeclared are the declared digests that an operator rolled back from: held whole.
+	OperatorDeclared []Digest `json:"operatorDeclared,omitempty"`
+	Revision         string   `json:"revision,omitempty"`
+	Cause            Cause    `json:"cause"`
+	Check            string   `json:"check,omitempty"`
+	Message          string   `json:"message,omitempty"`
+	Before           Readings `json:"before,omitempty"`
+	During           Readings `json:"during,omitempty"`
+	After            Readings `json:"after,omitempty"`
+	Retired          bool     `json:"retired,omitempty"`
+	// Exhausted says that a mark of cause environment has no attempts left: it no longer reopens.
+	Exhausted bool      `json:"exhausted,omitempty"`
+	At        time.Time `json:"at,omitzero"` // wall clock, for people
+	Who       string    `json:"who,omitempty"`
+}
+
+// Baseline is what held at rest before a content's first trial: Convicting checks did, Exempt ones did not.
+type Baseline struct {
+	Convicting []string `json:"convicting"`
+	Exempt     []string `json:"exempt,omitempty"`
+}
+
+// Try counts the trials of one candidate under one retry number (or grant) that ended without a conclusion.
+type Try struct {
+	Digest   Digest    `json:"digest"`
+	Number   uint64    `json:"number,omitempty"`
+	Grant    uint64    `json:"grant,omitempty"`
+	Count    int       `json:"count"`
+	Goodbyes int       `json:"goodbyes,omitempty"` // times that a stopping process cancelled it
+	Baseline *Baseline `json:"baseline,omitempty"`
+}
+
+// Grant is one `holdfast retry`: leave to try the declared content past all marks, until that is used.
+type Grant struct {
+	ID       uint64 `json:"id"` // the generation that made it
+	Declared Digest `json:"declared"`
+	Who      string `json:"who,omitempty"`
+}
+
+// Trial is the open trial: a bounded attempt at a candidate.
+type Trial struct {
+	Generation uint64        `json:"generation"` // that opened it
+	Slot       SlotName      `json:"slot"`
+	Candidate  Release       `json:"candidate"`
+	Digest     Digest        `json:"digest"`
+	Declared   Release       `json:"declared"`
+	Revision   string        `json:"revision,omitempty"`
+	Set        device.Fields `json:"set"` // what it changes against last-known-good, with whole groups
+	Changed    []string      `json:"changed"`
+	Baseline   Baseline      `json:"baseline"`
+	Attempt    int           `json:"attempt"`
+	Number     uint64        `json:"number,omitempty"` // the file's retry number
+	Granted    uint64        `json:"granted,omitempty"`
+	Pinned     bool          `json:"pinned,omitempty"` // git cannot cancel it
+	Before     Readings      `json:"before,omitempty"`
+	At         time.Time     `json:"at,omitzero"`
+}
+
+// Returning is the phase after a failed trial: back to last-known-good, until it is known whether that is well.
+type Returning struct {
+	Mark    uint64 `json:"mark"` // the mark's ID
+	Check   string `json:"check"`
+	Digest  Digest `json:"digest"`
+	Number  uint64 `json:"number,omitempty"`
+	Granted uint64 `json:"granted,omitempty"`
+}
+
+// Ledger is the only durable truth on the device. It is a value: every transition returns a new one, with the next
+// generation, and shares nothing with the old that it changes.
+type Ledger struct {
+	Schema     int               `json:"schema"`
+	MinWriter  int               `json:"minWriter"`
+	ID         string            `json:"id"` // from the ledger's creation
+	Generation uint64            `json:"generation"`
+	Slots      map[SlotName]Slot `json:"slots"`
+	Active     SlotName          `json:"active,omitempty"`
+	Previous   *Slot             `json:"previous,omitempty"`
+	Trial      *Trial            `json:"trial,omitempty"`
+	Returning  *Returning        `json:"returning,omitempty"`
+	Marks      []Mark            `json:"marks,omitempty"` // oldest first
+	Tries      []Try             `json:"tries,omitempty"` // least recently used first
+	Spent      uint64            `json:"spent,omitempty"` // the highest retry number that was used up
+	Grant      *Grant            `json:"grant,omitempty"`
+	// Streak counts trials in a row without a pass (the breaker).
+	Streak int `json:"streak,omitempty"`
+	// Pin says that the next trial cannot be cancelled by git: the last one was.
+	Pin bool `json:"pin,omitempty"`
+
+	// unknown are fields of a newer schema, kept as they are.
+	unknown map[string]json.RawMessage
+}
+
+// NewLedger returns an empty ledger: no slot is good, the fallback is in force.
+func NewLedger(id string) Ledger {
+	return Ledger{Schema: Schema, MinWriter: MinWriter, ID: id, Generation: 1,
+		Slots: map[SlotName]Slot{SlotA: {Status: SlotEmpty}, SlotB: {Status: SlotEmpty}}}
+}
+
+// Board is what is fixed while a guard runs: the device's kind and the rules it was configured with.
+type Board struct {
+	Fallback Release
+	// Groups are the fields that are held together.
+	Groups [][]string
+	// HoldRelease is `hold: release`: a mark that holds anything stops the whole release.
+	HoldRelease bool
+	Attempts    int             // trials of one content that may end without a conclusion
+	Pauses      []time.Duration // of guard uptime, after the first, second, … of them
+}
+
+// group returns the fields that are held together with field, field included.
+func (b Board) group(field string) []string {
+	for _, g := range b.Groups {
+		if slices.Contains(g, field) {
+			return g
+		}
+	}
+	return []string{field}
+}
+
+// LastKnownGood is the active slot's release; with no good slot, the fallback.
+func (l Ledger) LastKnownGood(b Board) Release {
+	if s, ok := l.Slots[l.Active]; ok && s.Status == SlotGood {
+		return s.Release
+	}
+	return b.Fallback
+}
+
+// HasGood reports whether a slot is good, so that the fallback is not in force.
+func (l Ledger) HasGood() bool { return l.Slots[l.Active].Status == SlotGood }
+
+// Effective is what the device is to be now: the candidate while its trial runs, else last-known-good.
+func (l Ledger) Effective(b Board) Release {
+	if l.Trial != nil {
+		return l.Trial.Candidate
+	}
+	return l.LastKnownGood(b)
+}
+
+// Spare is the slot that is not in force, where the next candidate goes.
+func (l Ledger) Spare() SlotName {
+	if l.Active == SlotA {
+		return SlotB
+	}
+	return SlotA
+}
+
+// Writable reports whether this code may start anything on l.
+func (l Ledger) Writable() bool { return l.MinWriter <= Schema }
+
+// next returns a copy of l with the next generation, which shares nothing that a transition changes.
+func (l Ledger) next() Ledger {
+	n := l
+	n.Generation++
+	n.Slots = map[SlotName]Slot{SlotA: l.Slots[SlotA], SlotB: l.Slots[SlotB]}
+	for k, s := range n.Slots {
+		if s.Status == "" {
+			n.Slots[k] = Slot{Status: SlotEmpty}
+		}
+	}
+	n.Marks = slices.Clone(l.Marks)
+	for i := range n.Marks {
+		m := &n.Marks[i]
+		m.Candidates, m.Declared = slices.Clone(m.Candidates), slices.Clone(m.Declared)
+		m.OperatorDeclared = slices.Clone(m.OperatorDeclared)
+	}
+	n.Tries = slices.Clone(l.Tries)
+	if n.Schema < Schema {
+		n.Schema = Schema
+	}
+	return n
+}
+
+// ledgerJSON has Ledger's fields without its methods, so that JSON does not recurse.
+type ledgerJSON Ledger
+
+var knownKeys = func() map[string]bool {
+	full := ledgerJSON{Active: "A", Previous: &Slot{}, Trial: &Trial{}, Returning: &Returning{}, Marks: []Mark{{}},
+		Tries: []Try{{}}, Spent: 1, Grant: &Grant{}, Streak: 1, Pin: true}
+	b, err := json.Marshal(full)
+	if err != nil {
+		panic(err)
+	}
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(b, &m); err != nil {
+		panic(err)
+	}
+	known := map[string]bool{}
+	for k := range m {
+		known[k] = true
+	}
+	return known
+}()
+
+// MarshalJSON writes l with the fields of a newer schema that it was read with.
+func (l Ledger) MarshalJSON() ([]byte, error) {
+	b, err := json.Marshal(ledgerJSON(l))
+	if err != nil || len(l.unknown) == 0 {
+		return b, err
+	}
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, err
+	}
+	for k, v := range l.unknown {
+		m[k] = v
+	}
+	return json.Marshal(m)
+}
+
+// UnmarshalJSON reads l and keeps what it does not know.
+func (l *Ledger) UnmarshalJSON(b []byte) error {
+	var j ledgerJSON
+	if err := json.Unmarshal(b, &j); err != nil {
+		return err
+	}
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	*l = Ledger(j)
+	for k, v := range m {
+		if !knownKeys[k] {
+			if l.unknown == nil {
+				l.unknown = map[string]json.RawMessage{}
+			}
+			l.unknown[k] = v
+		}
+	}
+	return nil
+}
+
+// Event is one line of the history: what happened, to which content, and who did it.
+type Event struct {
+	Seq        uint64    `json:"seq,omitempty"` // its place in the history, set when stored
+	Generation uint64    `json:"generation"`
+	At         time.Time `json:"at,omitzero"` // wall clock, for people; order is by Seq
+	Kind       EventKind `json:"kind"`
+	Revision   string    `json:"revision,omitempty"`
+	Digest     Digest    `json:"digest,omitempty"`
+	Declared   Digest    `json:"declared,omitempty"`
+	Slot       SlotName  `json:"slot,omitempty"`
+	Fields     []string  `json:"fields,omitempty"`
+	Check      string    `json:"check,omitempty"`
+	Mark       uint64    `json:"mark,omitempty"`
+	Attempt    int       `json:"attempt,omitempty"`
+	Message    string    `json:"message,omitempty"`
+	Who        string    `json:"who,omitempty"`
+	Count      int       `json:"count,omitempty"` // how often the same came in a row, if more than once
+}
+
+// EventKind names what happened. A verdict's event has the verdict's name.
+type EventKind string
+
+const (
+	EventAdopted     EventKind = "adopted"
+	EventTrial       EventKind = "trial"
+	EventStands      EventKind = "mark-stands" // returning closed: the failure was the candidate's
+	EventEnvironment EventKind = "environment" // returning closed: last-known-good fails alike
+	EventMarkDropped EventKind = "mark-dropped"
+	EventRollback    EventKind = "rollback"
+	EventRetry       EventKind = "retry"
+	EventSuspended   EventKind = "suspended"
+	EventResumed     EventKind = "resumed"
+	EventUnhealthy   EventKind = "unhealthy"
+	EventHealthy     EventKind = "healthy"
+	EventStarted     EventKind = "started"
+	EventRepaired    EventKind = "storage" // a file of ours was set aside, rewritten or could not be written
+)
+
+// Step is the outcome of a transition: the ledger to store and what the history says of it, in one transaction.
+type Step struct {
+	Ledger Ledger
+	Events []Event
+}

@@ -1,0 +1,331 @@
+package bootslot
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"holdfast/device"
+)
+
+// Evidence is what a verdict rests on.
+type Evidence struct {
+	Check   string // that convicted, or that was still open
+	Message string
+	During  Readings
+	At      time.Time // wall clock, for people
+	Who     string    // an operator
+	// ByGit says that a cancelled trial is not desired any more; Goodbye that a process was told to stop;
+	// Operator that a rollback cancelled it, which marks.
+	ByGit, Goodbye, Operator bool
+}
+
+// Settle ends the open trial. The verdict, the new slot states and the mark are one value, so that one transaction stores them: a
+// rollback without its mark would be tried again. It panics if no trial is open: that is a fault of the caller's, not of the board's.
+//
+// A Failed opens the phase Returning, and CloseReturning says later whether it stands or was the Environment's.
+func Settle(l Ledger, b Board, v Verdict, ev Evidence) Step {
+	t := l.Trial
+	if t == nil {
+		panic("bootslot: Settle without an open trial")
+	}
+	n := l.next()
+	n.Trial = nil
+	key := l.leaveOf(t.Number, t.Granted)
+	try := l.try(t.Digest, key)
+	if v == Cancelled && ev.Goodbye {
+		if try.Goodbyes++; try.Goodbyes > 1 {
+			v = Inconclusive // stopping a process at every trial must end, too
+		}
+	}
+	var events []Event
+	event := Event{Generation: n.Generation, At: ev.At, Kind: EventKind(v), Revision: t.Revision, Digest: t.Digest,
+		Declared: t.Declared.Digest(), Slot: t.Slot, Fields: t.Changed, Check: ev.Check, Attempt: t.Attempt, Message: ev.Message, Who: ev.Who}
+	mark := Mark{ID: n.Generation, Set: t.Set, Candidates: []Digest{t.Digest}, Declared: []Digest{t.Declared.Digest()}, Revision: t.Revision,
+		Check: ev.Check, Message: ev.Message, Before: t.Before, During: ev.During, At: ev.At, Who: ev.Who}
+	spare := Slot{Status: SlotEmpty}
+
+	switch v {
+	case Passed:
+		if old := l.Slots[l.Active]; old.Status == SlotGood && old.Proven {
+			n.Previous = &old
+		}
+		passed := l.Slots[t.Slot]
+		passed.Status, passed.Proven = SlotGood, len(t.Baseline.Exempt) == 0
+		spare = passed
+		n.Active = t.Slot
+		n.Streak = 0
+		n.forget(t.Digest)
+		n.spend(t.Number, t.Granted)
+		n.lastKnownGoodChanged(b)
+
+	case Failed:
+		spare = l.Slots[t.Slot]
+		spare.Status = SlotFailed
+		n.Streak++
+		mark.Cause = CauseFailed
+		events = n.addMark(mark, t.Declared)
+		event.Mark = mark.ID
+		n.Returning = &Returning{Mark: mark.ID, Check: ev.Check, Digest: t.Digest, Number: t.Number, Granted: t.Granted}
+		n.putTry(try)
+
+	case Inconclusive:
+		n.Streak++
+		n.putTry(try)
+		if try.Count >= b.Attempts {
+			spare = l.Slots[t.Slot]
+			spare.Status = SlotFailed
+			mark.Cause = CauseAttempts
+			events = n.addMark(mark, t.Declared)
+			n.fold(mark.ID)
+			event.Mark = mark.ID
+			n.forgetTry(try)
+			n.spend(t.Number, t.Granted)
+		}
+
+	case Cancelled:
+		try.Count = max(0, try.Count-1) // a cancelled trial is no attempt
+		n.putTry(try)
+		n.Pin = ev.ByGit
+		if ev.Operator {
+			spare = l.Slots[t.Slot]
+			spare.Status = SlotFailed
+			mark.Cause = CauseOperator
+			mark.OperatorDeclared, mark.Declared = mark.Declared, nil
+			events = n.addMark(mark, t.Declared)
+			n.fold(mark.ID)
+			event.Mark = mark.ID
+			n.useUp(t.Number)
+		}
+
+	default:
+		panic(fmt.Sprintf("bootslot: %q is no verdict of a trial", v))
+	}
+	n.Slots[t.Slot] = spare
+	return Step{n, append([]Event{event}, events...)}
+}
+
+// CloseReturning ends the phase after a failed trial. held says that the check that convicted has held on last-known-good for the
+// soak time: then the failure was the candidate's and the mark stands; else it was the environment's, and the mark can reopen.
+func CloseReturning(l Ledger, b Board, held bool, ev Evidence) Step {
+	r := l.Returning
+	if r == nil {
+		panic("bootslot: CloseReturning without the phase")
+	}
+	n := l.next()
+	n.Returning = nil
+	event := Event{Generation: n.Generation, At: ev.At, Kind: EventStands, Digest: r.Digest, Check: r.Check, Mark: r.Mark, Message: ev.Message, Who: ev.Who}
+	try := l.try(r.Digest, l.leaveOf(r.Number, r.Granted))
+	exhausted := try.Count >= b.Attempts
+	if held {
+		n.forget(r.Digest)
+		n.spend(r.Number, r.Granted)
+	} else {
+		event.Kind = EventEnvironment
+		if exhausted {
+			n.forgetTry(try)
+			n.spend(r.Number, r.Granted)
+		}
+	}
+	for i := range n.Marks {
+		m := &n.Marks[i]
+		if m.ID != r.Mark {
+			continue
+		}
+		m.After = ev.During
+		event.Revision, event.Fields = m.Revision, sortedKeys(m.Set)
+		if len(m.Declared) > 0 {
+			event.Declared = m.Declared[0]
+		}
+		if !held {
+			m.Cause, m.Exhausted = CauseEnvironment, exhausted
+		}
+	}
+	n.fold(r.Mark)
+	return Step{n, []Event{event}}
+}
+
+// Boot is the first transition of a guard that starts: a configuration trial that is open was interrupted and is inconclusive. The
+// agent will ask again. Nil if there is nothing to do.
+func Boot(l Ledger, b Board, at time.Time) *Step {
+	if l.Trial == nil {
+		return nil
+	}
+	s := Settle(l, b, Inconclusive, Evidence{Message: "the guard or the board was interrupted in the trial", At: at})
+	return &s
+}
+
+// SettleForeign ends an open trial in a record that only a newer guard may write: by the fixed part of the record, which every
+// schema has (generation, slots.*.status, trial.slot, trial), and nothing else in it is touched. It reports false if no trial is open.
+func SettleForeign(record []byte) ([]byte, bool, error) {
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(record, &m); err != nil {
+		return nil, false, err
+	}
+	var fixed struct {
+		Generation uint64
+		Trial      *struct{ Slot SlotName }
+		Slots      map[SlotName]json.RawMessage
+	}
+	if err := json.Unmarshal(record, &fixed); err != nil {
+		return nil, false, err
+	}
+	if fixed.Trial == nil {
+		return record, false, nil
+	}
+	delete(m, "trial")
+	fixed.Slots[fixed.Trial.Slot] = json.RawMessage(`{"status":"empty"}`)
+	var err error
+	if m["slots"], err = json.Marshal(fixed.Slots); err != nil {
+		return nil, false, err
+	}
+	if m["generation"], err = json.Marshal(fixed.Generation + 1); err != nil {
+		return nil, false, err
+	}
+	out, err := json.Marshal(m)
+	return out, true, err
+}
+
+// leaveOf is the key under which a trial that was opened with number and granted is counted. The spent number does not change while it
+// or its returning is open, so the answer is the one at its opening.
+func (l Ledger) leaveOf(number, granted uint64) grantKey {
+	switch {
+	case granted != 0:
+		return grantKey{grant: granted}
+	case number > l.Spent:
+		return grantKey{number: number}
+	}
+	return grantKey{}
+}
+
+// spend uses up what a trial was opened under. The number only grows: a `retry:` line that is taken out and put back
+// later lifts nothing that it has lifted before.
+func (l *Ledger) spend(number, granted uint64) {
+	l.Spent = max(l.Spent, number)
+	l.dropGrant(granted)
+}
+
+func (l *Ledger) dropGrant(granted uint64) {
+	if l.Grant != nil && granted == l.Grant.ID {
+		l.Grant = nil
+	}
+}
+
+// forget gives a content its attempts anew.
+func (l *Ledger) forget(d Digest) {
+	l.Tries = slices.DeleteFunc(l.Tries, func(t Try) bool { return t.Digest == d })
+}
+
+func (l *Ledger) forgetTry(t Try) {
+	l.Tries = slices.DeleteFunc(l.Tries, func(o Try) bool { return o.Digest == t.Digest && o.Number == t.Number && o.Grant == t.Grant })
+}
+
+// lastKnownGoodChanged retires the sets that last-known-good now contains and takes its own digest from the marks. A mark of which
+// nothing is left goes.
+func (l *Ledger) lastKnownGoodChanged(b Board) {
+	lkg := l.LastKnownGood(b)
+	own := lkg.Digest()
+	isOwn := func(d Digest) bool { return d == own }
+	for i := range l.Marks {
+		m := &l.Marks[i]
+		m.Retired = m.Retired || lkg.Contains(m.Set)
+		m.Candidates = slices.DeleteFunc(m.Candidates, isOwn)
+		m.Declared = slices.DeleteFunc(m.Declared, isOwn)
+		m.OperatorDeclared = slices.DeleteFunc(m.OperatorDeclared, isOwn)
+	}
+	l.Marks = slices.DeleteFunc(l.Marks, func(m Mark) bool {
+		return m.Retired && len(m.Candidates) == 0 && len(m.OperatorDeclared) == 0
+	})
+}
+
+// addMark appends m. At the bound the oldest mark that the declared state does not contain goes, and an event says so.
+func (l *Ledger) addMark(m Mark, declared Release) []Event {
+	if len(m.Set) == 0 {
+		panic("bootslot: a mark with an empty set would hold everything and nothing")
+	}
+	var events []Event
+	if len(l.Marks) >= maxMarks {
+		out := slices.IndexFunc(l.Marks, func(o Mark) bool { return o.Retired || !declared.Contains(o.Set) })
+		out = max(out, 0)
+		gone := l.Marks[out]
+		l.Marks = slices.Delete(l.Marks, out, out+1)
+		events = append(events, Event{Generation: l.Generation, At: m.At, Kind: EventMarkDropped, Mark: gone.ID, Revision: gone.Revision,
+			Fields: sortedKeys(gone.Set), Message: fmt.Sprintf("more than %d marks", maxMarks)})
+	}
+	l.Marks = append(l.Marks, m)
+	return events
+}
+
+// fold joins the mark with that id with those whose set contains, or is contained in, its own: the smaller set holds all that the
+// larger one does, and all digests are kept. A mark that can reopen and one that cannot are not joined, unless they are the
+// same set: then the stricter one stays.
+func (l *Ledger) fold(id uint64) {
+	i := slices.IndexFunc(l.Marks, func(m Mark) bool { return m.ID == id })
+	if i < 0 || l.Marks[i].Retired {
+		return
+	}
+	for j := 0; j < len(l.Marks); j++ {
+		a, o := l.Marks[i], l.Marks[j]
+		if j == i || o.Retired {
+			continue
+		}
+		small, large := a, o // a's set is contained in o's
+		if !contains(o.Set, a.Set) {
+			if !contains(a.Set, o.Set) {
+				continue
+			}
+			small, large = o, a
+		}
+		same := len(small.Set) == len(large.Set)
+		if small.reopens() != large.reopens() {
+			if !same {
+				continue
+			}
+			if small.reopens() {
+				small, large = large, small
+			}
+		} else if small.reopens() && small.Check != large.Check {
+			continue
+		} else if same && o.ID != small.ID {
+			small, large = o, a // the older mark keeps its place
+		}
+		small.Candidates = join(small.Candidates, large.Candidates)
+		small.Declared = join(small.Declared, large.Declared)
+		small.OperatorDeclared = join(small.OperatorDeclared, large.OperatorDeclared)
+		keep, drop := i, j
+		if small.ID == o.ID {
+			keep, drop = j, i
+		}
+		l.Marks[keep] = small
+		l.Marks = slices.Delete(l.Marks, drop, drop+1)
+		l.fold(small.ID)
+		return
+	}
+}
+
+func (m Mark) reopens() bool { return m.Cause == CauseEnvironment && !m.Exhausted }
+
+func contains(f, set device.Fields) bool { return f.Contains(set) }
+
+// join appends the digests of b that a lacks; the oldest go beyond the bound.
+func join(a, b []Digest) []Digest {
+	for _, d := range b {
+		if !slices.Contains(a, d) {
+			a = append(a, d)
+		}
+	}
+	if len(a) > maxMarkDigests {
+		a = slices.Delete(a, 0, len(a)-maxMarkDigests)
+	}
+	return a
+}
+
+func sortedKeys(f device.Fields) []string {
+	var keys []string
+	for k := range f {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
