@@ -82,6 +82,7 @@ type doc struct {
 }
 
 func (d *doc) errorf(line, column int, format string, args ...any) {
+	line = min(line, max(1, len(d.lines))) // an empty value may be one past the end
 	d.errors = append(d.errors, Error{d.name, max(1, line), max(1, column), fmt.Sprintf(format, args...)})
 }
 

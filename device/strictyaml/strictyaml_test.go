@@ -282,7 +282,7 @@ func TestReadFileStopsAfterTheLimit(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"word: a\n", "", "\ufeff", "a: &x [*x]", "? {a: [b, !!c d]}\n: |\n x", "<<: *a", "{", "- - - -", "a: b\r\n---", "%YAML 1.1\n---\na: b",
-		"0: [:!00 \xef", "\"", "a: >\n\n  b\n c", "? ? ?", "#\n  #\n- #\n", "a:\n  #b\n c: #d\n#e",
+		"---", "0: [:!00 \xef", "\"", "a: >\n\n  b\n c", "? ? ?", "#\n  #\n- #\n", "a:\n  #b\n c: #d\n#e",
 	} {
 		f.Add([]byte(s))
 	}
