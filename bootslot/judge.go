@@ -116,9 +116,10 @@ type Judge struct {
 	Soak   time.Duration // the guard's: the longest gap between two ticks
 	Checks []Check       // the convicting ones
 
-	last     time.Duration
-	readBack bool
-	soak     Soak
+	last       time.Duration
+	readBack   bool
+	readBackAt time.Duration // uptime
+	soak       Soak
 }
 
 // NewJudge returns a judge for t, opened at uptime at, with the checks of the configuration that it was opened with.
@@ -152,7 +153,7 @@ func (j *Judge) See(k Look) (Verdict, Evidence) {
 		if s.At < j.Opened {
 			continue // measured before the trial
 		}
-		if !j.readBack && s.OK {
+		if s.OK && (!j.readBack || s.At < j.readBackAt) {
 			continue // soak counts from the read-back of the candidate
 		}
 		j.soak.See(s)
@@ -162,8 +163,8 @@ func (j *Judge) See(k Look) (Verdict, Evidence) {
 			return Failed, Evidence{Check: c.Name, Message: j.soak.Message(c.Name)}
 		}
 	}
-	if k.ReadBack {
-		j.readBack = true
+	if k.ReadBack && !j.readBack {
+		j.readBack, j.readBackAt = true, k.At
 	}
 	if j.readBack && k.Answered && j.allHeld() {
 		return Passed, Evidence{}
@@ -243,6 +244,7 @@ type Rest struct {
 	Soak    time.Duration
 	Recover time.Duration // at least the longest soak of a check
 
+	began time.Duration // uptime: nothing measured before counts
 	since time.Duration // uptime since when the whole baseline has not come about
 	at    bool
 	why   string
@@ -251,7 +253,7 @@ type Rest struct {
 
 // NewRest starts anew, at uptime at: after a start, a trial, a returning, a suspension with --repair.
 func NewRest(at, soak, recover time.Duration, checks []Check) *Rest {
-	r := &Rest{Checks: checks, Soak: soak, Recover: recover, since: at}
+	r := &Rest{Checks: checks, Soak: soak, Recover: recover, began: at, since: at}
 	for _, c := range checks {
 		r.Recover = max(r.Recover, c.Soak)
 	}
@@ -274,7 +276,7 @@ func (r *Rest) See(k Look) {
 		return
 	}
 	for _, s := range k.Samples {
-		if s.At >= r.since || r.soak.runs[s.Check] != nil {
+		if s.At >= r.began {
 			r.soak.See(s)
 		}
 	}
@@ -322,6 +324,7 @@ type Recovery struct {
 	// Gone says that the check is no longer configured: it counts as held.
 	Gone bool
 
+	began     time.Duration // uptime: nothing measured before counts
 	answering time.Duration // uptime spent with a device that answers
 	last      time.Duration
 	soak      Soak
@@ -329,7 +332,7 @@ type Recovery struct {
 
 // NewRecovery starts at uptime at.
 func NewRecovery(check string, at, soak, recover time.Duration, checks []Check) *Recovery {
-	r := &Recovery{Check: check, Soak: soak, Recover: recover, last: at,
+	r := &Recovery{Check: check, Soak: soak, Recover: recover, began: at, last: at,
 		Gone: !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == check })}
 	for _, c := range checks {
 		r.Recover = max(r.Recover, c.Soak)
@@ -339,7 +342,6 @@ func NewRecovery(check string, at, soak, recover time.Duration, checks []Check) 
 
 // See takes one tick and says whether the phase is over, and whether the check held. A device that does not answer leaves it open.
 func (r *Recovery) See(k Look) (over, held bool) {
-	start := r.last
 	if k.Answered {
 		// A stopped guard has not watched: a gap counts as one soak at most.
 		r.answering += min(k.At-r.last, r.Soak)
@@ -349,7 +351,7 @@ func (r *Recovery) See(k Look) (over, held bool) {
 		r.soak.Reset()
 	} else {
 		for _, s := range k.Samples {
-			if s.Check == r.Check && (s.At >= start || r.soak.runs[s.Check] != nil) {
+			if s.Check == r.Check && s.At >= r.began {
 				r.soak.See(s)
 			}
 		}

@@ -7,16 +7,17 @@ import (
 
 // Reasons for which a rollback is refused.
 var (
-	ErrNoPrevious    = errors.New("there is no previous release: nothing passed a trial before the one in force; use --to fallback")
-	ErrAlreadyThere  = errors.New("the target is what is in force already")
-	ErrNewerLedger   = errors.New("the ledger was written by a newer guard, and this one may not change it")
+	ErrNoPrevious   = errors.New("there is no previous release: nothing passed a trial before the one in force; use --to fallback")
+	ErrAlreadyThere = errors.New("the target is what is in force already")
+	ErrNewerLedger  = errors.New("the ledger was written by a newer guard, and this one may not change it")
 	ErrNothingToTry = errors.New("nothing is declared that differs from what is in force")
 )
 
 // Rollback is an operator's way back. During a trial it only settles that as cancelled, with a mark; an open returning it closes,
 // mark standing. Otherwise it makes previous (or the fallback) the active slot's release, in one transaction with a mark of what the
-// release left behind changed against it and of the declared digest whole: else the agent would undo it.
-func Rollback(l Ledger, b Board, toFallback bool, who string, at time.Time) (Step, error) {
+// release left behind changed against it and of the declared digest whole: else the agent would undo it. number is the declared file's
+// retry number, which a rollback uses up together with a grant for the same reason: what was raised before it must not outlive it.
+func Rollback(l Ledger, b Board, toFallback bool, number uint64, who string, at time.Time) (Step, error) {
 	if !l.Writable() {
 		return Step{}, ErrNewerLedger
 	}
