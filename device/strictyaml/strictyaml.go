@@ -367,9 +367,12 @@ func describe(n *yaml.Node) string {
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
 		return n.Value + " (null)"
 	default:
-		return strconv.Quote(short(n.Value))
+		return strconv.Quote(short(userinfo.ReplaceAllString(n.Value, "://…@")))
 	}
 }
+
+// userinfo is the part of a URL that may hold a password: errors go to the journal, and from there to people.
+var userinfo = regexp.MustCompile(`://\S*@`)
 
 // short cuts what is too long for a message.
 func short(s string) string {
