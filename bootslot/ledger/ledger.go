@@ -1,0 +1,539 @@
+// Package ledger keeps the guard's record on the disk: the one durable truth on the device.
+//
+// It stands in two files, ledger.db (bbolt, with the history beside it) and its sidecar ledger.json, and each alone is enough:
+//
+//	Save:  bbolt commit ──► sidecar (write, fsync, rename, fsync folder) ──► only then may the caller act on it
+//
+//	Open:  both readable, one id   → the higher generation wins, the other is rewritten
+//	       both readable, two ids  → ledger.db wins (the sidecar is of a ledger that was lost)
+//	       one readable            → it wins, the other is rewritten
+//	       neither                 → a new ledger: the fallback is in force
+//
+// A file that is not readable is set aside under another name and reported. A disk that is full or read-only is no reason not
+// to start: what can be read is in force, and Save reports an error until it works again. Each record carries a checksum, because bbolt
+// has none on its data pages.
+package ledger
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime/debug"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
+
+	"holdfast/bootslot"
+	"holdfast/device/durable"
+)
+
+// MaxEvents is how many events the history keeps.
+const MaxEvents = 10_000
+
+// maxFile bounds ledger.db in bytes: 10,000 events of some hundred bytes and the record, with room for a transaction.
+const maxFile = 64 << 20
+
+// reserve is what is allocated for ledger.db from the start, so that a verdict finds room on a disk that something else has filled.
+const reserve = 512 << 10
+
+// lockWait is how long to wait for another process to let go of the file.
+const lockWait = 2 * time.Second
+
+var (
+	bucketRecord  = []byte("record")
+	bucketHistory = []byte("history")
+	keyLedger     = []byte("ledger")
+)
+
+// ErrLocked reports that another process has ledger.db open.
+var ErrLocked = errors.New("another guard has the ledger open")
+
+// Store is the two files, open.
+type Store struct {
+	db      *bolt.DB
+	dbPath  string
+	sidecar string
+	// whole is the newest record that is known to be whole in ledger.db, to rebuild it from.
+	whole []byte
+	// beforeWrite is called with the name of each durable write right before it; a test cuts the power there.
+	beforeWrite func(what string) error
+	notices     []string
+}
+
+// Open opens or creates both files in dir (mode 0750) and returns the record in force. Notices say what was set aside, lost or rewritten. An
+// error means that nothing can be saved yet (Save tries again); the record returned with it is in force all the same. ErrLocked is the only
+// error with which the caller must not go on.
+func Open(dir string) (s *Store, l bootslot.Ledger, notices []string, err error) {
+	s = &Store{dbPath: filepath.Join(dir, "ledger.db"), sidecar: filepath.Join(dir, "ledger.json"), beforeWrite: func(string) error { return nil }}
+	l, err = s.open()
+	notices, s.notices = s.notices, nil
+	return s, l, notices, err
+}
+
+func (s *Store) note(format string, args ...any) {
+	s.notices = append(s.notices, fmt.Sprintf(format, args...))
+}
+
+func (s *Store) open() (bootslot.Ledger, error) {
+	dirErr := os.MkdirAll(filepath.Dir(s.dbPath), 0o750)
+	side, sideRaw, sideErr := readSidecar(s.sidecar)
+	if sideErr != nil && !errors.Is(sideErr, fs.ErrNotExist) {
+		s.note("%s is not readable (%v) and is replaced", s.sidecar, sideErr)
+	}
+	main, mainRaw, mainErr := s.openDB()
+	if errors.Is(mainErr, ErrLocked) {
+		return bootslot.Ledger{}, mainErr
+	}
+
+	var l bootslot.Ledger
+	var raw []byte
+	switch {
+	case mainErr == nil && sideErr == nil && main.ID != side.ID:
+		s.note("%s belongs to another ledger (%.8s, not %.8s) and is replaced", s.sidecar, side.ID, main.ID)
+		l, raw = main, mainRaw
+	case mainErr == nil && (sideErr != nil || main.Generation >= side.Generation):
+		l, raw = main, mainRaw
+	case sideErr == nil:
+		if mainErr == nil {
+			s.note("%s is older (generation %d) than its sidecar (%d) and is rewritten from it", s.dbPath, main.Generation, side.Generation)
+		} else {
+			s.note("the ledger is restored from its sidecar, generation %d", side.Generation)
+		}
+		l, raw = side, sideRaw
+	default:
+		id := make([]byte, 16)
+		rand.Read(id) // never fails (crypto/rand)
+		l = bootslot.NewLedger(hex.EncodeToString(id))
+		if !errors.Is(sideErr, fs.ErrNotExist) || !errors.Is(mainErr, fs.ErrNotExist) {
+			s.note("the ledger is lost: no slot is good, the fallback is in force until a release passes again")
+		}
+		var err error
+		if raw, err = json.Marshal(l); err != nil {
+			return l, err
+		}
+	}
+	if dirErr != nil {
+		return l, dirErr
+	}
+	// Bring both files to the record in force. And if power fails now? Each of the two writes is atomic, and the choice above comes out the same again.
+	s.whole = raw
+	if s.db == nil {
+		if err := s.create(raw); err != nil {
+			return l, err
+		}
+	} else if !bytes.Equal(mainRaw, raw) {
+		if err := s.put(raw, nil); err != nil {
+			return l, err
+		}
+	}
+	if !bytes.Equal(sideRaw, raw) {
+		if err := s.putSidecar(raw); err != nil {
+			return l, err
+		}
+	}
+	return l, nil
+}
+
+// openDB opens ledger.db and reads its record. A damaged file is set aside first, because bbolt keeps a lock on one in which it has panicked.
+func (s *Store) openDB() (l bootslot.Ledger, raw []byte, err error) {
+	if _, err := os.Stat(s.dbPath); err != nil {
+		return l, nil, err
+	}
+	var db *bolt.DB
+	err = protect(func() (err error) {
+		db, err = bolt.Open(s.dbPath, 0o640, options(false))
+		if err != nil {
+			return err
+		}
+		l, raw, err = readRecord(db)
+		return err
+	})
+	switch {
+	case err == nil:
+		s.db = db
+		return l, raw, nil
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return l, nil, ErrLocked
+	case isSystem(err):
+		// The disk's fault, not the file's: look at it without writing.
+		readErr := protect(func() error {
+			ro, err := bolt.Open(s.dbPath, 0o640, options(true))
+			if err != nil {
+				return err
+			}
+			defer ro.Close()
+			l, raw, err = readRecord(ro)
+			return err
+		})
+		if readErr == nil {
+			s.note("%s cannot be opened for writing: %v", s.dbPath, err)
+			return l, raw, nil
+		}
+		return l, nil, readErr
+	}
+	if db != nil {
+		go protect(db.Close) // may hang on a file in which bbolt has panicked
+	}
+	bad, aerr := durable.SetAside(s.dbPath)
+	if aerr != nil {
+		return l, nil, fmt.Errorf("%w; and it cannot be set aside: %w", err, aerr)
+	}
+	s.note("%s is damaged (%v) and was set aside as %s", s.dbPath, err, bad)
+	return l, nil, err
+}
+
+// isSystem tells a fault of the disk or of rights from a damaged file.
+func isSystem(err error) bool {
+	for _, e := range []error{unix.EROFS, unix.ENOSPC, unix.EDQUOT, unix.EACCES, unix.EPERM, unix.EIO, unix.EMFILE, unix.ENFILE, unix.ENOMEM} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func options(readOnly bool) *bolt.Options {
+	return &bolt.Options{Timeout: lockWait, ReadOnly: readOnly, FreelistType: bolt.FreelistMapType, MaxSize: maxFile}
+}
+
+// create makes ledger.db under a temporary name and renames it, because a power cut in bbolt's very first write leaves a file that it cannot open. And if
+// power fails now? Until the rename there is no ledger.db and the sidecar, or a new ledger, is in force; a leftover temporary file is removed here.
+func (s *Store) create(raw []byte) error {
+	if err := s.beforeWrite("create"); err != nil {
+		return err
+	}
+	if _, err := os.Stat(s.dbPath); err == nil {
+		return fmt.Errorf("%s is there but cannot be opened for writing", s.dbPath)
+	}
+	tmp := s.dbPath + ".new"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err := protect(func() error {
+		db, err := bolt.Open(tmp, 0o640, options(false))
+		if err != nil {
+			return err
+		}
+		err = db.Update(func(tx *bolt.Tx) error { return putRecord(tx, raw, nil) })
+		return errors.Join(err, db.Close())
+	})
+	if err != nil {
+		_ = os.Remove(tmp)
+		return err
+	}
+	if f, err := os.OpenFile(tmp, os.O_RDWR, 0); err == nil {
+		// Only a help on a full disk: a file system that cannot do it works without.
+		_ = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, reserve)
+		err = errors.Join(f.Sync(), f.Close())
+		if err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(tmp, s.dbPath); err != nil {
+		return err
+	}
+	if err := durable.SyncFolder(filepath.Dir(s.dbPath)); err != nil {
+		return err
+	}
+	return protect(func() (err error) {
+		s.db, err = bolt.Open(s.dbPath, 0o640, options(false))
+		return err
+	})
+}
+
+// Save stores the outcome of a transition. When it returns nil both files hold it, and only then may the caller act on it.
+//
+// And if power fails now? Before bbolt's commit: nothing has happened. Between commit and sidecar: at the next start ledger.db has the higher generation
+// and wins, and nobody has acted on it yet. While the sidecar is written: its old or new content is whole, and ledger.db has the record.
+func (s *Store) Save(step bootslot.Step) error {
+	raw, err := json.Marshal(step.Ledger)
+	if err != nil {
+		return err
+	}
+	return s.SaveRaw(raw, step.Events)
+}
+
+// SaveRaw is Save for a record that only a newer guard may write and this one has settled (bootslot.SettleForeign).
+func (s *Store) SaveRaw(raw []byte, events []bootslot.Event) error {
+	if s.db == nil {
+		if _, err := s.open(); err != nil {
+			return fmt.Errorf("cannot open the ledger: %w", err)
+		}
+	}
+	if err := s.put(raw, events); err != nil {
+		return fmt.Errorf("cannot write %s: %w", s.dbPath, err)
+	}
+	if err := s.putSidecar(raw); err != nil {
+		return fmt.Errorf("cannot write %s: %w", s.sidecar, err)
+	}
+	s.whole = raw
+	return nil
+}
+
+// Append stores events that come with no change of the record. They are not in the sidecar, and losing them loses no decision.
+func (s *Store) Append(events ...bootslot.Event) error {
+	return s.put(nil, events)
+}
+
+// put commits one bbolt transaction. A file that turns out to be damaged is set aside and made anew from the last whole record, once.
+func (s *Store) put(raw []byte, events []bootslot.Event) error {
+	if s.db == nil {
+		return errors.New("the ledger is not open for writing")
+	}
+	if err := s.beforeWrite("commit"); err != nil {
+		return err
+	}
+	update := func() error {
+		return protect(func() error { return s.db.Update(func(tx *bolt.Tx) error { return putRecord(tx, raw, events) }) })
+	}
+	err := update()
+	if !errors.As(err, new(panicError)) {
+		return err
+	}
+	old := s.db
+	go protect(old.Close)
+	s.db = nil
+	bad, aerr := durable.SetAside(s.dbPath)
+	if aerr != nil {
+		return errors.Join(err, aerr)
+	}
+	s.note("%s is damaged (%v) and was set aside as %s", s.dbPath, err, bad)
+	if err := s.create(s.whole); err != nil {
+		return err
+	}
+	return update()
+}
+
+func (s *Store) putSidecar(raw []byte) error {
+	if err := s.beforeWrite("sidecar"); err != nil {
+		return err
+	}
+	return durable.Replace(s.sidecar, seal(raw), 0o640)
+}
+
+// Notices returns what Save and Append had to report since it was last asked.
+func (s *Store) Notices() []string {
+	n := s.notices
+	s.notices = nil
+	return n
+}
+
+// Raw returns the record as it stands in the files, with all that this code does not know.
+func (s *Store) Raw() []byte { return s.whole }
+
+// History returns the last n events, oldest first; all with n <= 0.
+func (s *Store) History(n int) (events []bootslot.Event, err error) {
+	if s.db == nil {
+		return nil, errors.New("the history cannot be read: the ledger is not open")
+	}
+	err = protect(func() (err error) {
+		events, err = readHistory(s.db, n)
+		return err
+	})
+	return events, err
+}
+
+// Close closes ledger.db.
+func (s *Store) Close() error {
+	if s.db == nil {
+		return nil
+	}
+	return protect(s.db.Close)
+}
+
+// ReadSidecar reads a ledger.json without opening anything else: for those who only look, with or without a guard.
+func ReadSidecar(path string) (bootslot.Ledger, error) {
+	l, _, err := readSidecar(path)
+	return l, err
+}
+
+// ReadDB reads the record and the last n events (all with n <= 0) of a ledger.db that no guard has open. ErrLocked if one has.
+func ReadDB(path string, n int) (l bootslot.Ledger, events []bootslot.Event, err error) {
+	if _, err := os.Stat(path); err != nil {
+		return l, nil, err
+	}
+	err = protect(func() error {
+		db, err := bolt.Open(path, 0, options(true))
+		if errors.Is(err, bolterrors.ErrTimeout) {
+			return ErrLocked
+		}
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		if l, _, err = readRecord(db); err != nil {
+			return err
+		}
+		events, err = readHistory(db, n)
+		return err
+	})
+	return l, events, err
+}
+
+// sealed is the form of a record in both files.
+type sealed struct {
+	SHA256 string          `json:"sha256"`
+	Ledger json.RawMessage `json:"ledger"`
+}
+
+func seal(raw []byte) []byte {
+	sum := sha256.Sum256(raw)
+	return fmt.Appendf(nil, "{\"sha256\":%q,\"ledger\":%s}\n", hex.EncodeToString(sum[:]), raw)
+}
+
+func unseal(b []byte) (l bootslot.Ledger, raw []byte, err error) {
+	var s sealed
+	if err := json.Unmarshal(b, &s); err != nil {
+		return l, nil, err
+	}
+	sum := sha256.Sum256(s.Ledger)
+	if hex.EncodeToString(sum[:]) != s.SHA256 {
+		return l, nil, errors.New("its checksum is wrong")
+	}
+	if err := json.Unmarshal(s.Ledger, &l); err != nil {
+		return l, nil, err
+	}
+	if l.ID == "" || l.Slots == nil {
+		return l, nil, errors.New("it is not a ledger")
+	}
+	return l, s.Ledger, nil
+}
+
+func readSidecar(path string) (l bootslot.Ledger, raw []byte, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return l, nil, err
+	}
+	return unseal(b)
+}
+
+func readRecord(db *bolt.DB) (l bootslot.Ledger, raw []byte, err error) {
+	err = db.View(func(tx *bolt.Tx) error {
+		b := tx.Bucket(bucketRecord)
+		if b == nil {
+			return errors.New("it has no record")
+		}
+		l, raw, err = unseal(bytes.Clone(b.Get(keyLedger)))
+		if err != nil {
+			return err
+		}
+		// Walk the history, too: a damaged page is better found now than in the middle of a verdict.
+		if h := tx.Bucket(bucketHistory); h != nil {
+			return h.ForEach(func(k, v []byte) error {
+				if len(k) != 8 {
+					return errors.New("its history is damaged")
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+	return l, raw, err
+}
+
+// putRecord stores raw (nil: the record stays) and appends events; one that repeats the last one is counted there.
+func putRecord(tx *bolt.Tx, raw []byte, events []bootslot.Event) error {
+	if raw != nil {
+		b, err := tx.CreateBucketIfNotExists(bucketRecord)
+		if err != nil {
+			return err
+		}
+		if err := b.Put(keyLedger, seal(raw)); err != nil {
+			return err
+		}
+	}
+	h, err := tx.CreateBucketIfNotExists(bucketHistory)
+	if err != nil {
+		return err
+	}
+	for _, e := range events {
+		if k, v := h.Cursor().Last(); k != nil {
+			var last bootslot.Event
+			if json.Unmarshal(v, &last) == nil && sameEvent(last, e) {
+				last.Count = max(last.Count, 1) + 1
+				last.At = e.At
+				b, err := json.Marshal(last)
+				if err != nil {
+					return err
+				}
+				if err := h.Put(bytes.Clone(k), b); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		if e.Seq, err = h.NextSequence(); err != nil {
+			return err
+		}
+		b, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		if err := h.Put(binary.BigEndian.AppendUint64(nil, e.Seq), b); err != nil {
+			return err
+		}
+		// Sequence numbers are dense, so this is the oldest beyond the bound.
+		if e.Seq > MaxEvents {
+			if err := h.Delete(binary.BigEndian.AppendUint64(nil, e.Seq-MaxEvents)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sameEvent reports whether b says again what a said, whenever that was.
+func sameEvent(a, b bootslot.Event) bool {
+	a.Seq, a.At, a.Count, a.Generation = b.Seq, b.At, b.Count, b.Generation
+	return reflect.DeepEqual(a, b)
+}
+
+func readHistory(db *bolt.DB, n int) (events []bootslot.Event, err error) {
+	err = db.View(func(tx *bolt.Tx) error {
+		h := tx.Bucket(bucketHistory)
+		if h == nil {
+			return nil
+		}
+		c := h.Cursor()
+		for k, v := c.Last(); k != nil && (n <= 0 || len(events) < n); k, v = c.Prev() {
+			var e bootslot.Event
+			if err := json.Unmarshal(v, &e); err != nil {
+				return err
+			}
+			events = append(events, e)
+		}
+		return nil
+	})
+	for i, j := 0, len(events)-1; i < j; i, j = i+1, j-1 {
+		events[i], events[j] = events[j], events[i]
+	}
+	return events, err
+}
+
+// panicError is what a panic or a fault inside bbolt was turned into.
+type panicError struct{ what any }
+
+func (e panicError) Error() string { return fmt.Sprintf("damaged: %v", e.what) }
+
+// protect runs f and turns a panic, and a fault in the mapped file, into an error: bbolt trusts its file more than a board can.
+func protect(f func() error) (err error) {
+	old := debug.SetPanicOnFault(true)
+	defer debug.SetPanicOnFault(old)
+	defer func() {
+		if r := recover(); r != nil {
+			err = panicError{r}
+		}
+	}()
+	return f()
+}
