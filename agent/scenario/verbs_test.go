@@ -1,0 +1,489 @@
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// waitLimit is generous: a wait that is right ends long before it, and none is measured by it.
+func waitLimit() time.Duration {
+	if raceBuild {
+		return 180 * time.Second
+	}
+	return 60 * time.Second
+}
+
+// verb does something to the world. An error fails the scenario.
+type verb func(w *world, ts *testscript.TestScript, args []string) error
+
+var verbs = map[string]verb{
+	"push":       func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, false, false) },
+	"re-push":    func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, true, false) },
+	"force-push": func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, false, true) },
+	"delete-branch": plain(0, func(w *world, _ []string) error {
+		return w.upstream.deleteBranch()
+	}),
+
+	"cut-network":     plain(0, func(w *world, _ []string) error { w.upstream.cut(); return nil }),
+	"restore-network": plain(0, func(w *world, _ []string) error { w.upstream.answer.Store("ok"); return w.upstream.setWeather() }),
+	"stall-network":   weather(map[string]string{"after": "0"}, func(o map[string]string) []toxic { return []toxic{{"stall", "downstream", numbers(o)}} }),
+	"corrupt-network": weather(map[string]string{"from": "350", "every": "61"}, func(o map[string]string) []toxic {
+		return []toxic{{"corrupt", "downstream", numbers(o)}}
+	}),
+	"slow-network": weather(map[string]string{"rate": "4", "latency": "300ms"}, func(o map[string]string) []toxic {
+		d, _ := time.ParseDuration(o["latency"])
+		rate, _ := strconv.Atoi(o["rate"])
+		return []toxic{
+			{"latency", "downstream", map[string]any{"latency": d.Milliseconds(), "jitter": d.Milliseconds() / 3}},
+			{"bandwidth", "downstream", map[string]any{"rate": rate}},
+		}
+	}),
+	"upstream-answers": plain(1, func(w *world, a []string) error {
+		if ok, _ := regexp.MatchString(`^(ok|portal|[45]\d\d)$`, a[0]); !ok {
+			return fmt.Errorf("%q is not ok, portal or a status", a[0])
+		}
+		w.upstream.answer.Store(a[0])
+		return nil
+	}),
+
+	"boot":      plain(0, func(w *world, _ []string) error { return w.boot() }),
+	"start":     plain(1, func(w *world, a []string) error { return w.start(a[0]) }),
+	"crash":     plain(1, func(w *world, a []string) error { return w.end(a[0], syscall.SIGKILL) }),
+	"terminate": plain(1, func(w *world, a []string) error { return w.end(a[0], syscall.SIGTERM) }),
+	"restart": plain(1, func(w *world, a []string) error {
+		if err := w.end(a[0], syscall.SIGTERM); err != nil {
+			return err
+		}
+		return w.start(a[0])
+	}),
+	"reload":    plain(1, func(w *world, a []string) error { return w.signal(a[0], syscall.SIGHUP) }),
+	"freeze":    func(w *world, ts *testscript.TestScript, args []string) error { return w.freeze(args) },
+	"thaw":      plain(1, func(w *world, a []string) error { return w.thaw(a[0]) }),
+	"power-cut": plain(0, func(w *world, _ []string) error { return w.powerCut() }),
+	"clock":     func(w *world, ts *testscript.TestScript, args []string) error { return w.moveClock(args) },
+
+	"small-disk": func(w *world, ts *testscript.TestScript, args []string) (err error) {
+		size := "8M"
+		if len(args) == 1 {
+			size = strings.TrimSuffix(args[0], "iB")
+		}
+		w.disk, err = newDisk(w.stateDir(), size)
+		return err
+	},
+	"disk-full":  onDisk(func(d *disk) error { return d.fill() }),
+	"disk-free":  onDisk(func(d *disk) error { return d.free() }),
+	"read-only":  onDisk(func(d *disk) error { return d.remount("ro") }),
+	"read-write": onDisk(func(d *disk) error { return d.remount("rw") }),
+	"corrupt":    plain(2, func(w *world, a []string) error { return w.corrupt(a[0], a[1]) }),
+	"delete":     plain(1, func(w *world, a []string) error { return w.delete(a[0]) }),
+	"configure":  func(w *world, ts *testscript.TestScript, args []string) error { return w.configure(args) },
+
+	"device": plain(2, func(w *world, a []string) error {
+		_, err := w.device.send("POST", "/actuators", fmt.Appendf(nil, "{%q: %q}", a[0], a[1]))
+		return err
+	}),
+	"device-fault":   plain(1, func(w *world, a []string) error { return w.sim("POST", "/sim/faults", a[0]) }),
+	"device-heal":    plain(0, func(w *world, _ []string) error { return w.sim("DELETE", "/sim/faults", "") }),
+	"device-weather": plain(1, func(w *world, a []string) error { return w.sim("POST", "/sim/set", a[0]) }),
+	"device-speed":   plain(1, func(w *world, a []string) error { w.speed = a[0]; return nil }),
+
+	"wait-for": func(w *world, ts *testscript.TestScript, args []string) error { return w.waitFor(args, waitLimit()) },
+	"expect":   func(w *world, ts *testscript.TestScript, args []string) error { return w.waitFor(args, 0) },
+	"idle":     func(w *world, ts *testscript.TestScript, args []string) error { return w.idle(args) },
+	"trials":   plain(2, func(w *world, a []string) error { return w.trials(a[0], a[1]) }),
+	"count-writes": plain(0, func(w *world, _ []string) error {
+		for who, r := range w.recorders {
+			_, w.countedFrom[who] = r.counts()
+		}
+		return nil
+	}),
+	"writes":    func(w *world, ts *testscript.TestScript, args []string) error { return w.writes(args) },
+	"guard-api": func(w *world, ts *testscript.TestScript, args []string) error { return w.guardAPI(ts, args) },
+}
+
+// plain is a verb with a fixed number of words.
+func plain(n int, f func(w *world, args []string) error) verb {
+	return func(w *world, ts *testscript.TestScript, args []string) error {
+		if len(args) != n {
+			return fmt.Errorf("%d words wanted, got %q", n, args)
+		}
+		return f(w, args)
+	}
+}
+
+func onDisk(f func(*disk) error) verb {
+	return plain(0, func(w *world, _ []string) error {
+		if w.disk == nil {
+			return fmt.Errorf("there is no small-disk")
+		}
+		return f(w.disk)
+	})
+}
+
+// weather is a verb that sets toxics from KEY=VALUE words.
+func weather(defaults map[string]string, f func(map[string]string) []toxic) verb {
+	return func(w *world, ts *testscript.TestScript, args []string) error {
+		o := map[string]string{}
+		for k, v := range defaults {
+			o[k] = v
+		}
+		for _, a := range args {
+			k, v, ok := strings.Cut(a, "=")
+			if _, known := o[k]; !ok || !known {
+				return fmt.Errorf("%q is no option", a)
+			}
+			o[k] = v
+		}
+		return w.upstream.setWeather(f(o)...)
+	}
+}
+
+func numbers(o map[string]string) map[string]any {
+	m := map[string]any{}
+	for k, v := range o {
+		m[k], _ = strconv.Atoi(v)
+	}
+	return m
+}
+
+func (w *world) push(ts *testscript.TestScript, args []string, again, force bool) error {
+	if len(args) == 0 {
+		return fmt.Errorf("push what?")
+	}
+	name, message := args[0], strings.Join(args[1:], " ")
+	if message == "" {
+		message = name
+	}
+	folder := filepath.Join(w.archive, name)
+	if _, err := os.Stat(folder); err != nil {
+		return fmt.Errorf("the archive has no folder %s: %w", name, err)
+	}
+	if again {
+		other := w.path(fmt.Sprintf("again%d", w.upstream.pushes))
+		if err := os.CopyFS(other, os.DirFS(folder)); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(other, "README"), fmt.Appendf(nil, "Nothing new here, for the %d. time.\n", w.upstream.pushes), 0o666); err != nil {
+			return err
+		}
+		folder = other
+	}
+	rev, err := w.upstream.commit(folder, message, force)
+	if err != nil {
+		return err
+	}
+	w.story.note("revision %.8s", rev)
+	ts.Setenv("REV", rev)
+	ts.Setenv("REV_"+strings.ReplaceAll(name, "-", "_"), rev)
+	return nil
+}
+
+func (w *world) signal(who string, sig syscall.Signal) error {
+	p := w.procs[who]
+	if p.state() == "dead" {
+		return fmt.Errorf("%s is not running", who)
+	}
+	return p.signal(sig)
+}
+
+func (w *world) freeze(args []string) error {
+	switch {
+	case len(args) == 1:
+		return w.signal(args[0], syscall.SIGSTOP)
+	case len(args) == 2 && args[1] == "before-write" && w.recorders[args[0]] != nil:
+		w.recorders[args[0]].arm()
+		return nil
+	}
+	return fmt.Errorf("freeze WHO [before-write], got %q", args)
+}
+
+func (w *world) thaw(who string) error {
+	if r := w.recorders[who]; r != nil {
+		r.deliver()
+	}
+	return w.signal(who, syscall.SIGCONT)
+}
+
+func (w *world) moveClock(args []string) error {
+	wall, uptime := w.wall, w.uptime
+	for _, a := range args {
+		k, v, _ := strings.Cut(a, "=")
+		d, err := time.ParseDuration(v)
+		if err != nil {
+			return err
+		}
+		switch k {
+		case "wall":
+			wall = d
+		case "uptime":
+			if d < 0 {
+				return fmt.Errorf("uptime never goes back")
+			}
+			uptime += d
+		default:
+			return fmt.Errorf("%q is neither wall= nor uptime=", a)
+		}
+	}
+	return w.setClock(wall, uptime)
+}
+
+// files are the durable ones that scenarios damage, by name.
+var files = map[string]string{
+	"ledger.db":   "guard/ledger.db",
+	"ledger.json": "guard/ledger.json",
+	"clone.db":    "agent/clone.db",
+}
+
+func (w *world) corrupt(name, how string) error {
+	rel, ok := files[name]
+	if !ok {
+		return fmt.Errorf("%q is none of ledger.db, ledger.json, clone.db", name)
+	}
+	path := w.inState(rel)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	switch how {
+	case "truncate":
+		b = b[:len(b)/2]
+	case "empty":
+		b = nil
+	case "zero":
+		clear(b)
+	case "flip": // one bit in each 512 bytes
+		for i := 0; i < len(b); i += 512 {
+			b[min(i+rand.IntN(512), len(b)-1)] ^= 1 << rand.IntN(8)
+		}
+	case "junk":
+		for i := range b {
+			b[i] = byte(rand.Uint32())
+		}
+	default:
+		return fmt.Errorf("%q is none of truncate, flip, zero, junk, empty", how)
+	}
+	return os.WriteFile(path, b, 0o600)
+}
+
+func (w *world) delete(name string) error {
+	if name == "state" {
+		for _, d := range []string{"agent", "guard"} {
+			if err := os.RemoveAll(w.inState(d)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	rel, ok := files[name]
+	if !ok {
+		return fmt.Errorf("%q is none of ledger.db, ledger.json, clone.db, state", name)
+	}
+	return os.Remove(w.inState(rel))
+}
+
+// configure replaces the configuration file by one of the archive's, laid over the template if it is YAML, as it is if it is not.
+func (w *world) configure(args []string) error {
+	who := []string{"agent", "guard"}
+	if len(args) == 2 {
+		who, args = args[:1], args[1:]
+	}
+	if len(args) != 1 || w.recorders[who[0]] == nil {
+		return fmt.Errorf("configure [agent|guard] FILE, got %q", args)
+	}
+	raw, err := os.ReadFile(filepath.Join(w.archive, args[0]))
+	if err != nil {
+		return err
+	}
+	for _, p := range who {
+		b, err := w.config(p, raw)
+		if err != nil {
+			b = raw
+		}
+		if err := os.WriteFile(w.configFile(p), b, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) sim(method, path, body string) error {
+	_, err := w.device.send(method, path, []byte(body))
+	return err
+}
+
+// waitFor polls until all conditions hold; a limit of 0 looks once.
+func (w *world) waitFor(args []string, limit time.Duration) error {
+	cs, err := parseConditions(args)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	for pause := 50 * time.Millisecond; ; pause = min(pause*3/2, 300*time.Millisecond) {
+		v := w.look(cs)
+		left := missing(cs, v)
+		if len(left) == 0 {
+			return nil
+		}
+		if err := w.check(); err != nil {
+			return err
+		}
+		if time.Since(began) >= limit {
+			return fmt.Errorf("after %v:\n  %s\n%v", time.Since(began).Round(time.Millisecond), strings.Join(left, "\n  "), v)
+		}
+		time.Sleep(pause)
+	}
+}
+
+func (w *world) idle(args []string) error {
+	if len(args) != 2 || args[1] != "cycles" {
+		return fmt.Errorf("idle N cycles, got %q", args)
+	}
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	from, _ := w.recorders["agent"].counts()
+	// The first one that is counted may have begun before.
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		now, _ := w.recorders["agent"].counts()
+		if now-from > n {
+			return nil
+		}
+		if err := w.check(); err != nil {
+			return err
+		}
+		if time.Since(began) > waitLimit()+time.Duration(n)*5*time.Second {
+			return fmt.Errorf("the agent has made %d cycles in %v", now-from, time.Since(began))
+		}
+	}
+}
+
+// trials asks the history, and the declared digest of what the folder declares.
+func (w *world) trials(name, want string) error {
+	digest, err := w.declaredDigest(name)
+	if err != nil {
+		return err
+	}
+	out, errOut, err := w.holdfast("history", "--json", "--config", w.configFile("agent"))
+	if err != nil {
+		return fmt.Errorf("holdfast history: %w: %s", err, errOut)
+	}
+	n, err := historyTrials(out, digest)
+	if err != nil {
+		return err
+	}
+	if strconv.Itoa(n) != want {
+		return fmt.Errorf("%s had %d trials, want %s; history:\n%s", name, n, want, out)
+	}
+	return nil
+}
+
+func (w *world) writes(args []string) error {
+	who := []string{"agent", "guard"}
+	if len(args) == 2 {
+		who, args = args[:1], args[1:]
+	}
+	if len(args) != 1 || w.recorders[who[0]] == nil {
+		return fmt.Errorf("writes [agent|guard] N, got %q", args)
+	}
+	n, seen := 0, []string{}
+	for _, p := range who {
+		_, now := w.recorders[p].counts()
+		n += now - w.countedFrom[p]
+		seen = append(seen, fmt.Sprintf("%s %d", p, now-w.countedFrom[p]))
+	}
+	if strconv.Itoa(n) != args[0] {
+		return fmt.Errorf("%s writes, want %s", strings.Join(seen, ", "), args[0])
+	}
+	return nil
+}
+
+func (w *world) guardAPI(ts *testscript.TestScript, args []string) error {
+	if len(args) != 2 && len(args) != 3 {
+		return fmt.Errorf("guard-api METHOD PATH [JSON], got %q", args)
+	}
+	body := ""
+	if len(args) == 3 {
+		body = args[2]
+	}
+	req, err := http.NewRequest(args[0], "http://guard"+args[1], strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	sock := filepath.Join(w.runDir(), "guard.sock")
+	c := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", sock)
+		},
+		DisableKeepAlives: true,
+	}}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	fmt.Fprintf(ts.Stdout(), "%d\n", resp.StatusCode)
+	_, err = io.Copy(ts.Stdout(), resp.Body)
+	return err
+}
+
+// holdfastVerb runs the CLI; with ! it must fail. --config stands right after the command, so that what follows -- stays alone.
+func holdfastVerb(w *world, ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) == 0 {
+		ts.Fatalf("holdfast what?")
+	}
+	out, errOut, err := w.holdfast(slices.Insert(slices.Clone(args), 1, "--config", w.configFile("agent"))...)
+	ts.Stdout().Write(out)
+	ts.Stderr().Write(errOut)
+	for _, l := range bytes.Split(bytes.TrimSpace(append(out, errOut...)), []byte("\n")) {
+		if len(l) > 0 {
+			w.story.note("| %s", l)
+		}
+	}
+	if (err != nil) != neg {
+		ts.Fatalf("holdfast %s: %v\n%s", strings.Join(args, " "), err, errOut)
+	}
+}
+
+// commands are the verbs as testscript takes them.
+func commands() map[string]func(*testscript.TestScript, bool, []string) {
+	cmds := map[string]func(*testscript.TestScript, bool, []string){
+		"holdfast": func(ts *testscript.TestScript, neg bool, args []string) {
+			w := worldOf(ts)
+			w.story.verb("holdfast")
+			holdfastVerb(w, ts, neg, args)
+		},
+	}
+	for name, f := range verbs {
+		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
+			if neg {
+				ts.Fatalf("! %s: a verb cannot be negated", name)
+			}
+			w := worldOf(ts)
+			w.story.verb(name)
+			if err := f(w, ts, args); err != nil {
+				ts.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	return cmds
+}
+
+type worldKey struct{}
+
+func worldOf(ts *testscript.TestScript) *world { return ts.Value(worldKey{}).(*world) }
