@@ -91,7 +91,7 @@ func (d *disk) free() error { return os.Remove(filepath.Join(d.root(), ballast))
 
 // remount makes it ro or rw. That needs that no file is open for writing, as at the boot of a board that finds its disk in doubt.
 func (d *disk) remount(mode string) error {
-	argv := d.enter("mount", "-o", "remount,"+mode, d.dir)
+	argv := d.enter("mount", "-o", "remount,bind,"+mode, d.dir)
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot remount: %w: %s", err, out)
 	}
