@@ -1,0 +1,312 @@
+package status
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"holdfast/bootslot"
+	"holdfast/bootslot/api"
+	"holdfast/device"
+)
+
+// Sources are what a view is built of. A nil part is one that could not be had, and its Why says why.
+type Sources struct {
+	Now      time.Time // wall clock
+	Guard    *api.State
+	GuardWhy string
+	Agent    *Agent
+	AgentWhy string
+
+	// Ledger is the sidecar; it is looked at only when Guard is nil.
+	Ledger    *bootslot.Ledger
+	LedgerWhy string
+	// History is the end of the history, oldest first; nil if it cannot be had.
+	History []bootslot.Event
+	// Declared is what the clone holds; it is looked at only when Agent is nil.
+	Declared *Declared
+	CloneWhy string
+	// Suspended is what the suspension file says; it is looked at only when Guard is nil.
+	Suspended *api.SuspendedFor
+	// Device is what the reader saw of the device himself; it is looked at only when nobody else tells.
+	Device    *device.State
+	DeviceWhy string
+
+	Profile  device.Profile
+	Board    bootslot.Board // as the configuration has it
+	Problems []string       // of the reader's own
+}
+
+// Build makes the view of what s tells.
+func Build(s Sources) View {
+	v := View{
+		At:        s.Now,
+		Phase:     api.PhaseIdle,
+		Driver:    "nobody",
+		Guard:     Process{Alive: s.Guard != nil, Why: s.GuardWhy},
+		Agent:     Process{Alive: s.Agent != nil, Why: s.AgentWhy},
+		Git:       Git{State: GitUnknown},
+		Slots:     map[bootslot.SlotName]bootslot.Slot{},
+		Marks:     []bootslot.Mark{},
+		Device:    Device{Error: s.DeviceWhy},
+		Effective: Release{Source: FromFallback},
+	}
+	v.problems("", s.Problems)
+	v.takeAgent(s)
+	v.takeLedger(s)
+	if s.Guard != nil {
+		v.takeGuard(*s.Guard)
+	} else {
+		v.withoutGuard(s)
+	}
+	v.takeDevice(s)
+	v.LastVerdict = lastVerdict(s.History)
+	v.judge(s)
+	v.Summary, v.Details = v.sentences(s)
+	return v
+}
+
+func (v *View) problems(who string, ps []string) {
+	for _, p := range ps {
+		if who != "" {
+			p = who + ": " + p
+		}
+		if !slices.Contains(v.Problems, p) {
+			v.Problems = append(v.Problems, p)
+		}
+	}
+}
+
+func (v *View) takeAgent(s Sources) {
+	a := s.Agent
+	if a == nil {
+		v.Declared = s.Declared
+		if s.Declared == nil {
+			v.problems("clone", nonEmpty(s.CloneWhy))
+		}
+		return
+	}
+	v.Agent.PID, v.Agent.Version, v.Agent.Why = a.PID, a.Version, ""
+	v.Declared, v.Git = a.Declared, a.Git
+	if v.Git.State == "" {
+		v.Git.State = GitUnknown
+	}
+	v.DeviceCycles, v.GitCycles = a.DeviceCycles, a.GitCycles
+	v.problems("agent", a.Problems)
+	if a.Declared == nil {
+		v.problems("clone", nonEmpty(a.CloneProblem))
+	}
+}
+
+// takeLedger fills in what the ledger says, whoever it comes from.
+func (v *View) takeLedger(s Sources) {
+	fallback := s.Board.Fallback
+	if s.Guard != nil {
+		fallback = s.Guard.Fallback
+	}
+	v.LastKnownGood = releaseOf(fallback, "", FromFallback)
+	l := s.Ledger
+	if s.Guard != nil {
+		l = &s.Guard.Ledger
+	}
+	if l == nil {
+		v.problems("ledger", nonEmpty(s.LedgerWhy))
+		v.Slots[bootslot.SlotA], v.Slots[bootslot.SlotB] = bootslot.Slot{Status: bootslot.SlotEmpty}, bootslot.Slot{Status: bootslot.SlotEmpty}
+		return
+	}
+	v.Generation = l.Generation
+	v.Slots = maps.Clone(l.Slots)
+	v.Active, v.Previous, v.Spent, v.Grant = l.Active, l.Previous, l.Spent, l.Grant
+	if l.Marks != nil {
+		v.Marks = l.Marks
+	}
+	v.Returning = l.Returning
+	if l.HasGood() {
+		a := l.Slots[l.Active]
+		v.LastKnownGood = releaseOf(a.Release, a.Revision, string(l.Active))
+	}
+	switch t := l.Trial; {
+	case t != nil:
+		v.Phase = api.PhaseTrial
+		v.Trial = &Trial{Candidate: releaseOf(t.Candidate, t.Revision, string(t.Slot)), Changed: t.Changed, Set: t.Set, Attempt: t.Attempt,
+			Convicting: t.Baseline.Convicting, Exempt: t.Baseline.Exempt}
+	case l.Returning != nil:
+		v.Phase = api.PhaseReturning
+	}
+}
+
+func (v *View) takeGuard(g api.State) {
+	v.Guard.PID, v.Guard.Version, v.Guard.Instance, v.Guard.Why = g.PID, g.Version, g.Instance, ""
+	v.Phase, v.Driver, v.Checks, v.Suspended = g.Phase, g.Driver, g.Checks, g.Suspended
+	v.problems("guard", g.Problems)
+	if v.Trial != nil {
+		v.Trial.EndsInSeconds = g.Lease.TrialEndsInSeconds
+		v.Effective = v.Trial.Candidate
+		v.Effective.Source = FromCandidate
+	} else {
+		v.Effective = v.LastKnownGood
+		if v.Effective.Source != FromFallback {
+			v.Effective.Source = FromLastKnownGood
+		}
+	}
+	v.Effective.Fields = g.Lease.Fields
+	if d := g.Decision; d != nil {
+		v.Decision = decisionOf(*d)
+	}
+	for _, c := range g.Checks {
+		if c.Required && !c.UnhealthySince.IsZero() {
+			v.Unhealthy = append(v.Unhealthy, Unhealthy{c.Name, c.UnhealthySince, c.Message})
+		}
+	}
+}
+
+// withoutGuard says what can be said when the guard is dead: the agent drives or waits, nobody judges.
+func (v *View) withoutGuard(s Sources) {
+	v.Suspended = s.Suspended
+	v.Effective = v.LastKnownGood
+	if v.Effective.Source != FromFallback {
+		v.Effective.Source = FromLastKnownGood
+	}
+	if a := s.Agent; a != nil {
+		if a.Drives != DrivesNot && a.Drives != "" {
+			v.Driver = "agent"
+		}
+		if a.Drives != DrivesNot && a.Target != nil && !a.Target.Equal(v.Effective.Fields) {
+			// The agent knows of a release that the sidecar does not have: its last lease is the newer word.
+			v.Effective = releaseOf(bootslot.Release{Fields: a.Target, Image: v.Effective.Image}, "", v.Effective.Source)
+		}
+	}
+	if v.Declared != nil && s.Ledger != nil {
+		f := bootslot.Facts{Obstacle: "the guard does not answer"}
+		for _, m := range s.Ledger.Marks { // as if no check had held since: a mark of cause environment holds
+			f.Rest.Required = append(f.Rest.Required, m.Check)
+		}
+		d, _ := bootslot.Admit(*s.Ledger, s.Board, bootslot.Wish{Release: v.Declared.Release(), Revision: v.Declared.Revision, Number: v.Declared.Retry}, f)
+		v.Decision = decisionOf(d)
+		v.Decision.Forecast = true
+	}
+}
+
+// takeDevice shows what the driver saw: it is the one that reads back what it wrote.
+func (v *View) takeDevice(s Sources) {
+	a, g := s.Agent, s.Guard
+	fromAgent := a != nil && a.Report != nil && v.Driver != "guard"
+	switch {
+	case fromAgent:
+		r := a.Report
+		v.Device = Device{Answers: r.Answered && a.HangsSeconds == 0, Error: r.Error, SeenBy: "agent", SecondsAgo: a.ReportSecondsAgo,
+			Drift: r.Left, Contended: r.Contended, NonConvergent: r.NonConvergent, Refused: r.Refused, Unknown: r.Unknown}
+		if a.HangsSeconds > 0 {
+			v.Device.Error = fmt.Sprintf("no answer for %.0f s", a.HangsSeconds)
+		}
+		v.observed(r.Observed)
+		if r.Observed == nil && g != nil {
+			v.observed(g.Device)
+		}
+	case g != nil:
+		v.Device = Device{Answers: g.Answers, SeenBy: "guard", Drift: g.Drift}
+		v.observed(g.Device)
+		if !g.Answers {
+			v.Device.Error = "it does not answer the guard"
+		}
+	case s.Device != nil:
+		v.Device.Answers = true
+		v.observed(s.Device)
+		v.Device.Drift = device.Diff(s.Profile, v.Effective.Fields, s.Device.Actuators)
+	}
+	if v.Device.Observed != nil && v.Device.Unknown == nil {
+		v.Device.Unknown = device.Unknown(s.Profile, v.Device.Observed)
+	}
+}
+
+func (v *View) observed(st *device.State) {
+	if st != nil {
+		v.Device.Observed, v.Device.Readings = st.Actuators, st.Readings
+	}
+}
+
+// judge fills in NotFine: what somebody ought to look at.
+func (v *View) judge(s Sources) {
+	no := func(format string, args ...any) { v.NotFine = append(v.NotFine, fmt.Sprintf(format, args...)) }
+	if !v.Guard.Alive {
+		no("the guard is dead (%s): nothing new is tried", orElse(v.Guard.Why, "it does not answer"))
+	}
+	if !v.Agent.Alive {
+		no("the agent is dead (%s): nothing is fetched", orElse(v.Agent.Why, "it does not answer"))
+	}
+	repairStopped := v.Suspended != nil && v.Suspended.Repair
+	for _, u := range v.Unhealthy {
+		no("unhealthy since %s: %s", u.Since.Format(time.DateTime), colon(u.Name, u.Message))
+	}
+	switch {
+	case !v.Device.Answers && v.Device.Error != "":
+		no("the device does not answer: %s", v.Device.Error)
+	case !v.Device.Answers && v.Device.SeenBy != "":
+		no("the device does not answer")
+	case v.Phase == api.PhaseTrial || repairStopped || v.Driver == "":
+	default:
+		for _, d := range v.Device.Drift {
+			switch msg := v.Device.Refused[d.Field]; {
+			case msg != "":
+				no("%s is to be %s, and the device refuses it: %s", d.Field, d.Want, msg)
+			case slices.Contains(v.Device.NonConvergent, d.Field):
+				no("%s is to be %s, and reads back %s after each write", d.Field, d.Want, orElse(d.Got, "nothing"))
+			default:
+				no("%s is to be %s and is %s", d.Field, d.Want, orElse(d.Got, "missing"))
+			}
+		}
+	}
+	for _, f := range v.Device.Contended {
+		no("%s is contended: somebody else keeps changing it", f)
+	}
+	if st := v.Git.State; st != GitOK && st != GitOffline && st != GitUnknown {
+		no("the repository: %s", colon(st, v.Git.Message))
+	}
+	v.NotFine = append(v.NotFine, v.Problems...)
+	v.Fine = len(v.NotFine) == 0
+}
+
+func releaseOf(r bootslot.Release, revision, source string) Release {
+	out := Release{Fields: r.Fields, Image: r.Image, Revision: revision, Source: source}
+	if !r.IsZero() {
+		out.Digest = r.Digest()
+	}
+	return out
+}
+
+func decisionOf(d bootslot.Decision) *Decision {
+	return &Decision{Kind: d.Kind, Reason: d.Reason, Held: d.Held, Marks: d.Marks, Mixed: d.Mixed, RetryNumber: d.RetryNumber, Digest: d.Digest, WaitSeconds: d.Wait.Seconds()}
+}
+
+// lastVerdict finds the newest verdict in the history.
+func lastVerdict(events []bootslot.Event) *Verdict {
+	for _, e := range slices.Backward(events) {
+		switch k := bootslot.Verdict(e.Kind); k {
+		case bootslot.Passed, bootslot.Failed, bootslot.Environment, bootslot.Inconclusive, bootslot.Cancelled:
+			return &Verdict{Kind: k, Digest: e.Digest, Revision: e.Revision, Check: e.Check, Message: e.Message, At: e.At}
+		}
+	}
+	return nil
+}
+
+func nonEmpty(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+func colon(a, b string) string {
+	if b == "" {
+		return a
+	}
+	return a + ": " + b
+}

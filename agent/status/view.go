@@ -1,0 +1,232 @@
+// Package status is the one JSON view of a board that the CLI, the dashboard and the scenarios read.
+//
+// Its parts come from whoever is alive: the guard tells its State (guard.sock), the agent its Agent (agent.sock). When the
+// guard is dead its ledger is read from the sidecar; when the agent is dead what is declared is read from the clone. Build puts
+// them together and is a pure function: it asks nobody, and looks at no clock.
+//
+//	guard.sock ──State──┐
+//	ledger.json ────────┤
+//	history ────────────┤──▶ Sources ──Build──▶ View ──▶ text, JSON, exit code
+//	agent.sock ──Agent──┤
+//	clone.db ───────────┘
+//
+// The JSON is additive only: a key keeps its meaning, a list that is empty may be absent.
+package status
+
+import (
+	"time"
+
+	"holdfast/bootslot"
+	"holdfast/bootslot/api"
+	"holdfast/device"
+)
+
+// View is all that can be known of a board now.
+type View struct {
+	At time.Time `json:"at"` // wall clock of the reader
+	// Summary is one sentence for people; Details are further ones, most important first.
+	Summary string   `json:"summary"`
+	Details []string `json:"details,omitempty"`
+	// Fine is what `holdfast status` makes its exit code of; NotFine says why it is not. A held field, a trial, a suspension and being
+	// offline are fine: that is Holdfast at work.
+	Fine    bool     `json:"fine"`
+	NotFine []string `json:"notFine,omitempty"`
+
+	// Phase is idle, trial or returning; from the sidecar when the guard is dead.
+	Phase      api.Phase `json:"phase"`
+	Generation uint64    `json:"generation"` // of the ledger
+	Guard      Process   `json:"guard"`
+	Agent      Process   `json:"agent"`
+	// Driver is who writes to the device now: agent, guard or nobody.
+	Driver string `json:"driver"`
+
+	// Effective is what the device is to be now; its source is candidate, last-known-good or fallback.
+	Effective Release `json:"effective"`
+	// LastKnownGood is the active slot's release, else the fallback; its source is A, B or fallback.
+	LastKnownGood Release `json:"lastKnownGood"`
+	// Declared is the last valid desired state that the clone holds, absent if there never was one.
+	Declared *Declared `json:"declared,omitempty"`
+	// Decision is the guard's answer to what is declared, absent if nothing was asked. When the guard is dead the reader
+	// works it out from the sidecar and Forecast is set: so would a guard decide.
+	Decision *Decision `json:"decision,omitempty"`
+	Device   Device    `json:"device"`
+
+	Slots    map[bootslot.SlotName]bootslot.Slot `json:"slots"`
+	Active   bootslot.SlotName                   `json:"active,omitempty"`
+	Previous *bootslot.Slot                      `json:"previous,omitempty"`
+	Marks    []bootslot.Mark                     `json:"marks"` // oldest first, retired ones included
+	Spent    uint64                              `json:"spent"` // the highest retry number that was used up
+	Grant    *bootslot.Grant                     `json:"grant,omitempty"`
+	Trial    *Trial                              `json:"trial,omitempty"`
+	// Returning names the failed trial that the device is being brought back from.
+	Returning   *bootslot.Returning `json:"returning,omitempty"`
+	LastVerdict *Verdict            `json:"lastVerdict,omitempty"`
+
+	Checks    []api.Check `json:"checks,omitempty"`
+	Unhealthy []Unhealthy `json:"unhealthy,omitempty"`
+	Git       Git         `json:"git"`
+	// Suspended is the suspension in force, absent if there is none.
+	Suspended *api.SuspendedFor `json:"suspended,omitempty"`
+
+	// DeviceCycles and GitCycles count the cycles of the two loops in this run of the agent, 0 if it is dead.
+	DeviceCycles uint64 `json:"deviceCycles"`
+	GitCycles    uint64 `json:"gitCycles"`
+	// Problems are what is wrong with Holdfast's own means, each with the process that says so in front.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Process is agent or guard.
+type Process struct {
+	Alive   bool   `json:"alive"`
+	Why     string `json:"why,omitempty"` // it is taken for dead
+	PID     int    `json:"pid,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Instance names this run of the guard.
+	Instance string `json:"instance,omitempty"`
+}
+
+// Release is a release, and where it comes from.
+type Release struct {
+	Fields   device.Fields   `json:"fields"`
+	Image    *bootslot.Image `json:"image,omitempty"`
+	Digest   bootslot.Digest `json:"digest,omitempty"`
+	Revision string          `json:"revision,omitempty"`
+	Source   string          `json:"source,omitempty"`
+}
+
+// Sources of a Release. A slot's name is one, too.
+const (
+	FromCandidate     = "candidate"
+	FromLastKnownGood = "last-known-good"
+	FromFallback      = "fallback"
+)
+
+// Declared is the desired release as the clone holds it.
+type Declared struct {
+	Fields   device.Fields   `json:"fields"`
+	Image    *bootslot.Image `json:"image,omitempty"`
+	Digest   bootslot.Digest `json:"digest"`
+	Revision string          `json:"revision"`
+	Subject  string          `json:"subject,omitempty"` // the first line of the revision's message
+	Retry    uint64          `json:"retry,omitempty"`
+}
+
+// Release returns what is declared as the guard takes it.
+func (d Declared) Release() bootslot.Release {
+	return bootslot.Release{Fields: d.Fields, Image: d.Image}
+}
+
+// Decision is the answer to a wish.
+type Decision struct {
+	Kind   bootslot.DecisionKind `json:"kind"`
+	Reason string                `json:"reason,omitempty"`
+	Held   []bootslot.HeldField  `json:"held,omitempty"`
+	Marks  []uint64              `json:"marks,omitempty"` // that hold something, by ID
+	Mixed  bool                  `json:"mixed,omitempty"`
+	// RetryNumber is what to write as `retry:` to try what is held once more.
+	RetryNumber uint64          `json:"retryNumber,omitempty"`
+	Digest      bootslot.Digest `json:"digest,omitempty"` // of the candidate
+	WaitSeconds float64         `json:"waitSeconds,omitempty"`
+	Forecast    bool            `json:"forecast,omitempty"` // worked out by the reader: the guard is dead
+}
+
+// Device is what the device shows, as whoever drives it saw it last.
+type Device struct {
+	Answers    bool               `json:"answers"`
+	Error      string             `json:"error,omitempty"`
+	SeenBy     string             `json:"seenBy,omitempty"` // agent or guard
+	SecondsAgo float64            `json:"secondsAgo,omitempty"`
+	Observed   map[string]string  `json:"observed,omitempty"` // actuators, as the device spells them
+	Readings   map[string]float64 `json:"readings,omitempty"`
+	// Drift is what differs from Effective after the newest cycle.
+	Drift         []device.Drift    `json:"drift,omitempty"`
+	Contended     []string          `json:"contended,omitempty"`
+	NonConvergent []string          `json:"nonConvergent,omitempty"`
+	Refused       map[string]string `json:"refused,omitempty"` // field to the device's message
+	Unknown       []string          `json:"unknown,omitempty"` // actuators that the profile does not know
+}
+
+// Trial is the open trial.
+type Trial struct {
+	Candidate     Release       `json:"candidate"` // its source is the slot
+	Changed       []string      `json:"changed"`
+	Set           device.Fields `json:"set,omitempty"`
+	Attempt       int           `json:"attempt"`
+	EndsInSeconds float64       `json:"endsInSeconds"` // 0 when the guard is dead
+	Convicting    []string      `json:"convicting"`
+	Exempt        []string      `json:"exempt,omitempty"`
+}
+
+// Verdict is how a trial ended. Kind is passed, failed, environment, inconclusive or cancelled.
+type Verdict struct {
+	Kind     bootslot.Verdict `json:"kind"`
+	Digest   bootslot.Digest  `json:"digest"` // of the candidate
+	Revision string           `json:"revision,omitempty"`
+	Check    string           `json:"check,omitempty"`
+	Message  string           `json:"message,omitempty"`
+	At       time.Time        `json:"at,omitzero"`
+}
+
+// Unhealthy is a required check that fails on the release in force: an alarm, not a rollback.
+type Unhealthy struct {
+	Name    string    `json:"name"`
+	Since   time.Time `json:"since"`
+	Message string    `json:"message,omitempty"`
+}
+
+// States of Git that the loop itself gives; every other is the kind of a fetch error (agent/gitclone).
+const (
+	GitUnknown = "unknown" // no fetch has ended yet, or the agent is dead
+	GitOK      = "ok"
+	GitOffline = "offline"
+)
+
+// Git is how it stands with the state repository.
+type Git struct {
+	State   string    `json:"state"`
+	Since   time.Time `json:"since,omitzero"`  // wall clock, since it has been so
+	Times   int       `json:"times,omitempty"` // fetches in a row that ended so, if it is not ok
+	Message string    `json:"message,omitempty"`
+	Advice  string    `json:"advice,omitempty"`
+	// RemoteRevision is the branch's head as last seen; it differs from Declared's when that head could not be taken.
+	RemoteRevision string    `json:"remoteRevision,omitempty"`
+	LastFetch      time.Time `json:"lastFetch,omitzero"` // wall clock, the last that worked
+	NextInSeconds  float64   `json:"nextInSeconds,omitempty"`
+	Running        bool      `json:"running,omitempty"` // a fetch is under way
+}
+
+// Agent is the agent's own part, which it tells on agent.sock (GET /v1/status).
+type Agent struct {
+	Version string `json:"version"`
+	PID     int    `json:"pid"`
+	Change  uint64 `json:"change"` // +1 for each change of this part that is not only time passing
+
+	Declared *Declared `json:"declared,omitempty"`
+	// CloneProblem is why the clone gives no desired release.
+	CloneProblem string `json:"cloneProblem,omitempty"`
+	Git          Git    `json:"git"`
+
+	// Drives is what the device loop does: see agent.Action. Target is what it drives to, absent if it does not drive.
+	Drives string        `json:"drives"`
+	Why    string        `json:"why,omitempty"`
+	Target device.Fields `json:"target,omitempty"`
+	// GuardSilentSeconds is for how long the guard has not answered, 0 if it does.
+	GuardSilentSeconds float64 `json:"guardSilentSeconds,omitempty"`
+	// Report is that of the newest cycle that ended, ReportSecondsAgo its age.
+	Report           *device.Report `json:"report,omitempty"`
+	ReportSecondsAgo float64        `json:"reportSecondsAgo,omitempty"`
+	// HangsSeconds is for how long a cycle has been waiting for the device beyond an interval.
+	HangsSeconds float64 `json:"hangsSeconds,omitempty"`
+
+	DeviceCycles uint64   `json:"deviceCycles"`
+	GitCycles    uint64   `json:"gitCycles"`
+	Problems     []string `json:"problems,omitempty"`
+}
+
+// What the agent's device loop does (Agent.Drives).
+const (
+	DrivesEffective = "effective" // to the guard's lease
+	DrivesProven    = "proven"    // the guard is silent: to the last lease's proven release
+	DrivesRecord    = "record"    // there never was a guard: to ledger.json's active release, else the fallback
+	DrivesNot       = "waits"     // nobody drives: Why says what for
+)
