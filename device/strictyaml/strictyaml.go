@@ -75,10 +75,12 @@ func ReadFile(path string, limit int) ([]byte, error) {
 
 // doc is a file while it is read.
 type doc struct {
-	name   string
-	lines  []string
-	maps   []*Map // all that were handed out, for the keys that nobody asked for
-	errors Errors
+	name    string
+	lines   []string
+	runes   []rune // of line number runesOf
+	runesOf int
+	maps    []*Map // all that were handed out, for the keys that nobody asked for
+	errors  Errors
 }
 
 func (d *doc) errorf(line, column int, format string, args ...any) {
@@ -120,7 +122,7 @@ func (d *doc) load(data []byte, limit int) *yaml.Node {
 	docs, err := decode(data)
 	switch {
 	case err != nil:
-		line := d.syntaxErrorLine(err)
+		line := d.syntaxErrorLine(err, len(data))
 		indent := len(d.lines[line-1]) - len(strings.TrimLeft(d.lines[line-1], " "))
 		d.errorf(line, indent+1, "not valid YAML here or just below: %s", strings.TrimPrefix(lineOf.ReplaceAllString(err.Error(), ""), "yaml: "))
 	case len(docs) == 0:
@@ -174,10 +176,10 @@ func decode(data []byte) (docs []*yaml.Node, err error) {
 var lineOf = regexp.MustCompile(`line (\d+): `)
 
 // syntaxErrorLine finds the line to show for a syntax error. yaml.v3 names the line in which the construct began,
-// sometimes the one before; the line after the longest run of lines that is YAML by itself is a better answer. That takes time, so it is done for
-// files of the size that people write.
-func (d *doc) syntaxErrorLine(err error) int {
-	if len(d.lines) <= 200 {
+// sometimes the one before; the line after the longest run of lines that is YAML by itself is a better answer. That takes
+// time, so it is done for files of the size that people write.
+func (d *doc) syntaxErrorLine(err error, size int) int {
+	if len(d.lines)*size <= 1<<20 {
 		for n := len(d.lines) - 1; n > 0; n-- {
 			if _, err := decode([]byte(strings.Join(d.lines[:n], "\n"))); err == nil {
 				return n + 1
@@ -240,13 +242,13 @@ func (d *doc) at(n *yaml.Node) rune {
 	if n.Line < 1 || n.Line > len(d.lines) {
 		return 0
 	}
-	column := 0
-	for _, r := range d.lines[n.Line-1] {
-		if column++; column == n.Column {
-			return r
-		}
+	if n.Line != d.runesOf { // a line of 64 KiB may hold as many nodes: convert it once
+		d.runesOf, d.runes = n.Line, []rune(d.lines[n.Line-1])
 	}
-	return 0
+	if n.Column < 1 || n.Column > len(d.runes) {
+		return 0
+	}
+	return d.runes[n.Column-1]
 }
 
 // Map is a mapping of the file. Keys that are never asked for are unknown.

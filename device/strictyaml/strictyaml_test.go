@@ -130,6 +130,28 @@ func TestAliasBombIsCheap(t *testing.T) {
 	}
 }
 
+// Files that are hostile, or just big, cost no more than their size.
+func TestTime(t *testing.T) {
+	for name, data := range map[string]string{
+		"one long line":      "{" + strings.Repeat("a, ", 20000) + "}",
+		"brackets":           strings.Repeat("[", 65000),
+		"deep, in lines":     strings.Repeat(strings.Repeat("[a, ", 80)+"\n", 190),
+		"many keys":          strings.Repeat("a: 1\n", 13000),
+		"comments, no value": strings.Repeat("#\n", 32000),
+		"many errors":        strings.Repeat("? &a [!x ~]\n", 5000),
+	} {
+		start := time.Now()
+		root := Parse("f.yaml", []byte(data), 64<<10)
+		root.Required("word").Bool(false)
+		if err := root.Err(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("%s: reading it took %v", name, d)
+		}
+	}
+}
+
 // get reads one value with f and says what came out, or what was wrong.
 func get(value string, f func(Value) any) string {
 	root := Parse("f", []byte("v: "+value), limit)
