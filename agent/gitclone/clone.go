@@ -1,0 +1,409 @@
+package gitclone
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"holdfast/agent/gitclone/boltstore"
+)
+
+// Histories, for Options.History.
+const (
+	FastForward = "fast-forward" // a new head must descend from the revision in force
+	Follow      = "follow"       // take what comes
+)
+
+// Options says where the state repository is and what bounds a fetch. URL and File are required.
+type Options struct {
+	Path    string // clone.db
+	URL     string // http, https, ssh, file, or a local path
+	Branch  string // default main
+	File    string // path in the repository, with forward slashes
+	History string // FastForward (default) or Follow
+
+	TokenFile      string // HTTP: the password; read anew at each fetch
+	SSHKeyFile     string
+	KnownHostsFile string
+	CAFile         string // HTTPS: trusted besides the system's
+
+	// Validate says whether a document may be published; name is File. nil: all may.
+	Validate func(name string, data []byte) error
+
+	// ActiveRevision, if set, is the revision in force on the device. A clone made anew trusts its first head, but says so
+	// in Fetched.Notice when that can be seen not to descend from it.
+	ActiveRevision string
+
+	ConnectTimeout    time.Duration // default 10 s: connection, handshake
+	StallTimeout      time.Duration // default 30 s: silence of the server
+	FetchTimeout      time.Duration // default 15 min: all of one Fetch
+	MinBytesPerSecond int64         // default 256: slower, on average, than this is a dead link
+
+	MaxAdvertisementBytes int64 // default 8 MiB: the server's list of branches
+	MaxPackBytes          int64 // default 64 MiB on the wire
+	MaxObjects            int   // default 200,000 in one pack
+	MaxFileBytes          int64 // default 1 MiB: the document
+	MaxStoreBytes         int   // default 32 MiB: clone.db
+
+	// Now is the wall clock, shown and used for certificates; default time.Now.
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def64 := func(n *int64, v int64) {
+		if *n <= 0 {
+			*n = v
+		}
+	}
+	def(&o.ConnectTimeout, 10*time.Second)
+	def(&o.StallTimeout, 30*time.Second)
+	def(&o.FetchTimeout, 15*time.Minute)
+	def64(&o.MinBytesPerSecond, 256)
+	def64(&o.MaxAdvertisementBytes, 8<<20)
+	def64(&o.MaxPackBytes, 64<<20)
+	def64(&o.MaxFileBytes, 1<<20)
+	if o.MaxObjects <= 0 {
+		o.MaxObjects = 200_000
+	}
+	if o.MaxStoreBytes <= 0 {
+		o.MaxStoreBytes = 32 << 20
+	}
+	if o.Branch == "" {
+		o.Branch = "main"
+	}
+	if o.History == "" {
+		o.History = FastForward
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// Desired is the last valid document that was published, and where it came from.
+type Desired struct {
+	Revision  string    `json:"revision"` // 40 hex digits
+	Author    string    `json:"author"`
+	Subject   string    `json:"subject"` // first line of the message
+	When      time.Time `json:"when"`    // the author's clock
+	URL       string    `json:"url"`     // without credentials
+	Branch    string    `json:"branch"`
+	File      string    `json:"file"`
+	How       string    `json:"how"`       // by which rung it came: depth-1
+	FetchedAt time.Time `json:"fetchedAt"` // this board's wall clock
+	Data      []byte    `json:"-"`
+}
+
+// Fetched says what a Fetch found.
+type Fetched struct {
+	Revision     string // the branch's head at the server, "" if it could not be read
+	Changed      bool   // Desired has changed
+	SameDocument bool   // Changed, but only in provenance: the document is byte for byte the same
+	Notice       string // something a person should read, though nothing failed
+}
+
+// Notice is something about the clone itself that a person should read. It stays until the clone is opened anew.
+type Notice struct {
+	What string // set-aside, objects-lost, read-only, in-memory
+	Text string
+}
+
+// Clone is the local copy of the state repository, as far as one file needs it. Its methods may be called concurrently;
+// Desired never waits for Fetch.
+type Clone struct {
+	o      Options
+	remote *remote
+
+	desired atomic.Pointer[Desired] // what is published; nil before the first
+
+	mu       sync.Mutex // one Fetch at a time; guards what follows
+	store    *boltstore.Store
+	whole    bool // the store has the objects that prove desired
+	rejected *rejection
+	staged   *staged // fetched and valid, but not yet on disk
+
+	notesMu  sync.Mutex // guards what follows; never held long
+	accepted string
+	notices  []Notice
+}
+
+// rejection is a head that is not fetched again, because it would be refused again.
+type rejection struct {
+	head plumbing.Hash
+	err  *Error
+}
+
+// staged is what a publish needs, and no more.
+type staged struct {
+	desired Desired
+	head    plumbing.Hash
+	objects []plumbing.EncodedObject
+}
+
+// Open opens the clone, and makes it if there is none. A damaged file is set aside, and a disk that cannot be written is
+// done without: both are in Notices. It fails when another process has the clone, and on options that cannot work.
+func Open(o Options) (*Clone, error) {
+	o = o.withDefaults()
+	var errs []error
+	if !validPath(o.File) {
+		errs = append(errs, fmt.Errorf("file %q is not a path in a repository", o.File))
+	}
+	if o.History != FastForward && o.History != Follow {
+		errs = append(errs, fmt.Errorf("history %q is not one of %s, %s", o.History, FastForward, Follow))
+	}
+	r, err := newRemote(o)
+	errs = append(errs, err)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	c := &Clone{o: o, remote: r}
+	if err := c.openStore(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Clone) note(what, format string, args ...any) {
+	c.notesMu.Lock()
+	defer c.notesMu.Unlock()
+	c.notices = append(c.notices, Notice{what, fmt.Sprintf(format, args...)})
+}
+
+// Notices returns what there is to say about the clone itself.
+func (c *Clone) Notices() []Notice {
+	c.notesMu.Lock()
+	defer c.notesMu.Unlock()
+	return append([]Notice(nil), c.notices...)
+}
+
+// Desired returns the last valid published document, however old; false if there has never been one. It asks neither
+// network nor disk.
+func (c *Clone) Desired() (Desired, bool, error) {
+	d := c.desired.Load()
+	if d == nil {
+		return Desired{}, false, nil
+	}
+	return *d, true, nil
+}
+
+// Accept lets a revision be published once though it does not descend from the one in force. It takes effect at the next
+// Fetch that finds it as the head.
+func (c *Clone) Accept(revision string) error {
+	if !plumbing.IsHash(revision) {
+		return fmt.Errorf("%q is not a revision: 40 hex digits", revision)
+	}
+	c.notesMu.Lock()
+	defer c.notesMu.Unlock()
+	c.accepted = plumbing.NewHash(revision).String()
+	return nil
+}
+
+func (c *Clone) isAccepted(h plumbing.Hash) bool {
+	c.notesMu.Lock()
+	defer c.notesMu.Unlock()
+	return c.accepted == h.String()
+}
+
+// Close lets go of the file. It waits for a Fetch that runs.
+func (c *Clone) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.store == nil {
+		return nil
+	}
+	s := c.store
+	c.store = nil
+	return s.Close()
+}
+
+// names of the values in the store
+const (
+	valueDesired  = "desired"  // provenance, JSON of Desired
+	valueDocument = "document" // the file's bytes
+)
+
+// openStore opens the file and loads what is published.
+func (c *Clone) openStore() error {
+	bo := boltstore.Options{MaxBytes: c.o.MaxStoreBytes}
+	s, aside, err := boltstore.Open(c.o.Path, bo)
+	if aside != nil {
+		c.note("set-aside", "the clone was damaged and is now %s: %v", aside.Path, aside.Err)
+	}
+	switch {
+	case errors.Is(err, boltstore.ErrLocked):
+		return fail(ErrStore, "cannot open %s: %w", c.o.Path, err)
+	case err != nil:
+		// The disk is full or read-only. What it holds can still be read; what comes is kept in memory only, and only if
+		// that cannot take the device back to something older after a restart: see publish.
+		if snap, serr := boltstore.Snapshot(c.o.Path, bo); serr == nil {
+			d, derr := load(snap)
+			_ = snap.Close()
+			if derr == nil {
+				c.desired.Store(d)
+			}
+			c.note("read-only", "the clone cannot be written: %v", err)
+		} else if errors.Is(serr, fs.ErrNotExist) || errors.Is(serr, boltstore.ErrCorrupt) || errors.Is(serr, os.ErrPermission) {
+			c.note("in-memory", "there is no clone on disk: %v", err)
+		} else {
+			c.note("in-memory", "there is no clone on disk: %v", errors.Join(err, serr))
+		}
+		return nil
+	}
+	c.store = s
+	d, err := load(s)
+	if err != nil && !errors.Is(err, boltstore.ErrNotFound) {
+		return c.replaceStore()
+	}
+	if err == nil {
+		c.desired.Store(d)
+		c.whole = c.proven(d)
+		if !c.whole {
+			c.note("objects-lost", "objects of revision %s are damaged; they will be fetched again", d.Revision)
+		}
+	}
+	return nil
+}
+
+// replaceStore sets a store aside that was found bad while open.
+func (c *Clone) replaceStore() error {
+	n, aside, err := c.store.SetAsideAndReopen()
+	c.store, c.whole = n, false
+	if aside != nil {
+		c.note("set-aside", "the clone was damaged and is now %s: %v", aside.Path, aside.Err)
+	}
+	if err != nil {
+		c.store = nil
+		c.note("in-memory", "there is no clone on disk: %v", err)
+	}
+	return nil
+}
+
+func load(s *boltstore.Store) (*Desired, error) {
+	var d Desired
+	return &d, s.View(func(tx *boltstore.Tx) error {
+		v, err := tx.Value(valueDesired)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(v, &d); err != nil {
+			return fmt.Errorf("%w: %w", boltstore.ErrCorrupt, err)
+		}
+		d.Data, err = tx.Value(valueDocument)
+		return err
+	})
+}
+
+// proven reports whether the store's objects still prove the document.
+func (c *Clone) proven(d *Desired) bool {
+	p, err := prove(storeSource{c.store}, plumbing.NewHash(d.Revision), d.File, c.o.MaxFileBytes)
+	return err == nil && string(p.data) == string(d.Data)
+}
+
+type storeSource struct{ s *boltstore.Store }
+
+func (s storeSource) get(h plumbing.Hash) (plumbing.EncodedObject, error) {
+	return s.s.EncodedObject(plumbing.AnyObject, h)
+}
+
+// publish makes what was fetched, proven and validated the clone's state: on disk first, then for Desired.
+func (c *Clone) publish(st *staged) error {
+	if c.store == nil {
+		if err := c.reopen(); err != nil {
+			if c.desired.Load() != nil {
+				// There is, or was, something published. Were this one only in memory, a restart would go back to the older
+				// one, and ask the guard for it: a downgrade that nobody wants.
+				return fail(ErrStore, "cannot write %s: %w", c.o.Path, err)
+			}
+			c.desired.Store(&st.desired)
+			return nil
+		}
+	}
+	err := c.write(st)
+	if errors.Is(err, boltstore.ErrCorrupt) {
+		if err = c.replaceStore(); err == nil && c.store != nil {
+			err = c.write(st)
+		}
+	}
+	if err != nil {
+		return fail(ErrStore, "cannot write %s: %w", c.o.Path, err)
+	}
+	c.whole = true
+	c.desired.Store(&st.desired)
+	return nil
+}
+
+func (c *Clone) reopen() error {
+	s, _, err := boltstore.Open(c.o.Path, boltstore.Options{MaxBytes: c.o.MaxStoreBytes})
+	if err == nil {
+		c.store = s
+	}
+	return err
+}
+
+// write is the one durable write of this package.
+//
+// And if power fails now? Objects, reference, shallow list, provenance and document are one transaction: the next Open
+// finds the state before, and the next Fetch fetches again, or the state after. Older objects go in the same
+// transaction, so that the file does not grow with the number of changes.
+func (c *Clone) write(st *staged) error {
+	provenance, err := json.Marshal(st.desired)
+	if err != nil {
+		return err
+	}
+	return c.store.Update(func(tx *boltstore.Tx) error {
+		keep := make(map[plumbing.Hash]bool)
+		for _, o := range st.objects {
+			keep[o.Hash()] = true
+			if tx.HasEncodedObject(o.Hash()) == nil {
+				continue // unchanged folders need not be written again
+			}
+			if _, err := tx.SetEncodedObject(o); err != nil {
+				return err
+			}
+		}
+		ref := branchRef(c.o.Branch)
+		return errors.Join(
+			tx.PruneObjects(keep),
+			tx.PruneReferences(ref),
+			tx.SetReference(plumbing.NewHashReference(ref, st.head)),
+			tx.SetShallow([]plumbing.Hash{st.head}),
+			tx.Put(valueDesired, provenance),
+			tx.Put(valueDocument, st.desired.Data),
+		)
+	})
+}
+
+func branchRef(branch string) plumbing.ReferenceName { return plumbing.NewBranchReferenceName(branch) }
+
+// Read looks at a clone without the agent: nothing is written, and a lock does not matter. False without an error means
+// that nothing has been published, or that there is no clone.
+func Read(path string) (Desired, bool, error) {
+	s, err := boltstore.Snapshot(path, boltstore.Options{})
+	if errors.Is(err, fs.ErrNotExist) {
+		return Desired{}, false, nil
+	}
+	if err != nil {
+		return Desired{}, false, fail(ErrStore, "cannot read %s: %w", path, err)
+	}
+	defer s.Close()
+	d, err := load(s)
+	if errors.Is(err, boltstore.ErrNotFound) {
+		return Desired{}, false, nil
+	}
+	if err != nil {
+		return Desired{}, false, fail(ErrStore, "cannot read %s: %w", path, err)
+	}
+	return *d, true, nil
+}
