@@ -59,5 +59,5 @@
 // # Keys
 //
 // device.FIELD is asked from the device, process.WHO (running, frozen, dead) is known; all others come from `holdfast
-// status --json` and stand in view_test.go. A key that begins with a dot is a path into that JSON.
+// status --json` and stand in view_test.go (places). A key that begins with a dot is a path into that JSON.
 package scenario

@@ -7,31 +7,63 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"holdfast/bootslot"
 )
 
-// paths maps a key of wait-for and expect to its place in `holdfast status --json`. This is the one table to adapt
-// when that shape changes. NAME after a dot in a key is appended to the path: effective.lamp.
-var paths = map[string]string{
-	"trial":      "trial.phase", // running, or none while there is none
-	"fields":     "trial.fields",
-	"verdict":    "lastTrial.verdict",
-	"marks":      "marks", // a list counts as its length when compared with a number
-	"held":       "held",
-	"effective":  "effective.is", // last-known-good, candidate, fallback
-	"effective.": "effective.fields",
-	"active":     "active.slot",
-	"active.":    "active.fields",
-	"previous":   "previous.digest",
-	"previous.":  "previous.fields",
-	"returning":  "returning",
-	"decision":   "decision",
-	"reason":     "reason",
-	"git":        "git.state", // ok, offline or the kind of the error
-	"agent":      "agent.state",
-	"guard":      "guard.state",
-	"unhealthy":  "unhealthy",
-	"driver":     "driver",
-	"suspended":  "suspended",
+// A place is where in `holdfast status --json` a key's value stands, and how what stands there is called in a scenario.
+type place struct {
+	path string
+	// yes and no are what true, or anything, and false, or nothing, are called; "" for the value itself.
+	yes, no string
+}
+
+// places is the one table to adapt when the shape of `holdfast status --json` changes (agent/status, View). A key of the
+// second table has a NAME after its dot, which is appended to the path: effective.lamp.
+var places = map[string]place{
+	"phase":         {path: "phase"}, // idle, trial, returning
+	"trial":         {"trial", "running", none},
+	"fields":        {path: "trial.changed"},
+	"attempt":       {path: "trial.attempt"},
+	"exempt":        {path: "trial.exempt"},
+	"verdict":       {path: "lastVerdict.kind"},
+	"check":         {path: "lastVerdict.check"},
+	"verdict-says":  {path: "lastVerdict.message"},
+	"marks":         {path: "marks"}, // compared with a number, a list is its length
+	"cause":         {path: "marks.-1.cause"},
+	"held":          {path: "decision.held"},
+	"decision":      {path: "decision.kind"},
+	"reason":        {path: "decision.reason"},
+	"retry-number":  {path: "decision.retryNumber"},
+	"mixed":         {"decision.mixed", "yes", "no"},
+	"effective":     {path: "effective.source"}, // last-known-good, candidate, fallback
+	"active":        {path: "active"},           // A, B, none
+	"previous":      {"previous", "yes", none},
+	"returning":     {"returning", "yes", "no"},
+	"spent":         {path: "spent"},
+	"git":           {path: "git.state"}, // ok, offline, unknown, or the kind of the error
+	"agent":         {"agent.alive", "alive", "dead"},
+	"guard":         {"guard.alive", "alive", "dead"},
+	"driver":        {path: "driver"}, // agent, guard, nobody
+	"unhealthy":     {path: "unhealthy"},
+	"suspended":     {"suspended", "yes", "no"},
+	"answers":       {"device.answers", "yes", "no"},
+	"drift":         {path: "device.drift"},
+	"contended":     {path: "device.contended"},
+	"nonconvergent": {path: "device.nonConvergent"},
+	"refused":       {path: "device.refused"},
+	"unknown":       {path: "device.unknown"},
+	"declared":      {path: "declared.revision"},
+	"problems":      {path: "problems"},
+	"fine":          {"fine", "yes", "no"},
+	"summary":       {path: "summary"},
+}
+
+var placesOfFields = map[string]string{
+	"effective": "effective.fields",
+	"active":    "lastKnownGood.fields",
+	"previous":  "previous.release.fields",
+	"declared":  "declared.fields",
 }
 
 // none is what a key without a value is.
@@ -73,12 +105,12 @@ func (c condition) known() error {
 	switch {
 	case dotted && (head == "" || head == "device" || head == "process"):
 		return nil
-	case dotted && paths[head+"."] != "":
+	case dotted && placesOfFields[head] != "":
 		return nil
-	case !dotted && paths[c.key] != "":
+	case !dotted && places[c.key] != place{}:
 		return nil
 	}
-	return fmt.Errorf("%q is no key; see paths in view_test.go", c.key)
+	return fmt.Errorf("%q is no key; see places in view_test.go", c.key)
 }
 
 // needs says what has to be asked to answer the condition: device, process or status.
@@ -112,9 +144,17 @@ func (v view) get(key string) (text string, length int) {
 	case head == "" && dotted:
 		return render(lookup(v.status, name))
 	case dotted:
-		return render(lookup(v.status, paths[head+"."]+"."+name))
+		return render(lookup(v.status, placesOfFields[head]+"."+name))
 	}
-	return render(lookup(v.status, paths[key]))
+	p := places[key]
+	at := lookup(v.status, p.path)
+	if p.yes == "" {
+		return render(at)
+	}
+	if at == nil || at == false {
+		return p.no, -1
+	}
+	return p.yes, -1
 }
 
 func lookup(v any, path string) any {
@@ -197,9 +237,6 @@ func (c condition) holds(v view) (ok bool, got string) {
 	}
 	switch c.op {
 	case "=":
-		if c.value == "no" && got == none { // returning=no
-			return true, got
-		}
 		return got == want || sortedList(want) == got, got
 	case "!=":
 		return got != want, got
@@ -271,18 +308,14 @@ func (v view) String() string {
 
 // historyTrials counts the trials of a digest, declared or candidate, in `holdfast history --json`.
 func historyTrials(history []byte, digest string) (int, error) {
-	var events []struct {
-		Event    string `json:"event"`
-		Digest   string `json:"digest"`
-		Declared string `json:"declared"`
-	}
+	var events []bootslot.Event
 	if err := json.Unmarshal(history, &events); err != nil {
 		return 0, fmt.Errorf("holdfast history --json: %w: %.300s", err, history)
 	}
 	n := 0
 	for _, e := range events {
-		if e.Event == "trial opened" && (e.Digest == digest || e.Declared == digest) {
-			n++
+		if e.Kind == bootslot.EventTrial && (string(e.Digest) == digest || string(e.Declared) == digest) {
+			n += max(e.Count, 1)
 		}
 	}
 	return n, nil
@@ -291,21 +324,22 @@ func historyTrials(history []byte, digest string) (int, error) {
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	var status any
-	if err := json.Unmarshal([]byte(`{"trial":{"phase":"running","fields":["lamp","fan"]},"marks":[{"digest":"a"},{"digest":"b"}],
-		"held":[],"effective":{"is":"candidate","fields":{"lamp":"on"}},"reason":"pause: 3 s left","returning":false}`), &status); err != nil {
+	if err := json.Unmarshal([]byte(`{"trial":{"changed":["lamp","fan"]},"marks":[{"digest":"a"},{"digest":"b"}],"agent":{"alive":true},"guard":{"alive":false},
+		"effective":{"source":"candidate","fields":{"lamp":"on"}},"decision":{"reason":"pause: 3 s left","held":[{"field":"lamp"}]}}`), &status); err != nil {
 		t.Fatal(err)
 	}
 	v := view{status: status, device: map[string]string{"lamp": "on", "temperature": "21.5"}, process: map[string]string{"agent": "dead"}}
 	for cond, want := range map[string]bool{
-		"trial=running":             true,
-		"trial=none":                false,
-		"fields=fan,lamp":           true,
-		"fields=lamp,fan":           true,
-		"fields=lamp":               false,
-		"marks=2":                   true,
-		"marks=1":                   false,
-		"marks>=2":                  true,
-		"held=none":                 true,
+		"trial=running":   true,
+		"trial=none":      false,
+		"fields=fan,lamp": true,
+		"fields=lamp,fan": true,
+		"fields=lamp":     false,
+		"marks=2":         true,
+		"marks=1":         false,
+		"marks>=2":        true,
+		"held=none":       false,
+		"held=lamp":       true, "agent=alive": true, "guard=dead": true, "suspended=no": true,
 		"effective=candidate":       true,
 		"effective.lamp=on":         true,
 		"effective.lamp!=off":       true,

@@ -23,13 +23,13 @@ import (
 // template is the configuration of every scenario: intervals short enough for a test, long enough that a machine
 // which runs eight of these at once does not decide a verdict (a step there takes 0.6 s at worst). A config.yaml in the archive is laid over it.
 const template = `
-device: {interval: 500ms, timeout: 1s}
+device: {interval: 700ms, timeout: 1s}
 repository: {interval: 1s}
 guard:
-  window: 8s
-  soak: 1s
+  window: 10s
+  soak: 2s
   interval: 100ms
-  recover: 10s
+  recover: 12s
   pauses: [2s, 4s, 6s]
   diskFloor: 1MiB
 `
