@@ -1,0 +1,33 @@
+package api
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"time"
+
+	"holdfast/device/clock"
+)
+
+// BootID names the running boot (random, from /proc/sys/kernel/random/boot_id, see random(4)); "" where the kernel does not tell.
+func BootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// LoadSuspension reads the suspension that is in force at path and what is left of it; left is 0 if there is none. A file that is
+// not understood, of another boot, or over is no suspension: what stops the repair must be sure.
+func LoadSuspension(path string, ck clock.Clock) (s Suspension, left time.Duration) {
+	b, err := os.ReadFile(path)
+	if err != nil || json.Unmarshal(b, &s) != nil || s.BootID != BootID() {
+		return Suspension{}, 0
+	}
+	left = time.Duration(s.UntilUptimeSeconds*float64(time.Second)) - ck.Uptime()
+	if left <= 0 {
+		return Suspension{}, 0
+	}
+	return s, left
+}
