@@ -182,12 +182,23 @@ func (w *statusWriter) String() string {
 }
 
 // knobs is somebody at the device itself, and its simulated world.
-type knobs struct{ url string }
+type knobs struct {
+	url   string
+	limit time.Duration // for each question; 0 is 5 s
+}
 
-var knobClient = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+var knobClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+func (k knobs) within(limit time.Duration) knobs { return knobs{k.url, limit} }
 
 func (k knobs) send(method, path string, body []byte) ([]byte, error) {
-	req, err := http.NewRequest(method, k.url+path, bytes.NewReader(body))
+	limit := k.limit
+	if limit == 0 {
+		limit = 5 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, k.url+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +267,7 @@ func TestRecorderCountsAndHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.close()
-	through, direct := knobs{"http://" + addr}, knobs{device.URL}
+	through, direct := knobs{url: "http://" + addr}, knobs{url: device.URL}
 	for _, step := range []struct{ method, path, body string }{
 		{"GET", "/state", ""},
 		{"POST", "/actuators", `{"lamp":"on"}`},

@@ -44,6 +44,9 @@
 //	device-fault JSON         POST /sim/faults; device-heal ends all
 //	device-weather JSON       POST /sim/set: outside, sun, sensors
 //
+//	battery holds|sags|gone   what the check of that name, in every scenario's configuration, is told
+//	battery sags-with FIELD=VALUE…   it sags while the device has all of these
+//
 //	wait-for KEY=VALUE…       until all hold at once; on failure shows what it saw. KEY!=VALUE, KEY~PART, KEY>=N too
 //	expect KEY=VALUE…         now
 //	idle N cycles             until the agent has begun N more device cycles

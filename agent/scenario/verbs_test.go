@@ -100,6 +100,7 @@ var verbs = map[string]verb{
 	"device-fault":   plain(1, func(w *world, a []string) error { return w.sim("POST", "/sim/faults", a[0]) }),
 	"device-heal":    plain(0, func(w *world, _ []string) error { return w.sim("DELETE", "/sim/faults", "") }),
 	"device-weather": plain(1, func(w *world, a []string) error { return w.sim("POST", "/sim/set", a[0]) }),
+	"battery":        func(w *world, ts *testscript.TestScript, args []string) error { return w.battery.set(args) },
 	"device-speed":   plain(1, func(w *world, a []string) error { w.speed = a[0]; return nil }),
 
 	"wait-for": func(w *world, ts *testscript.TestScript, args []string) error { return w.waitFor(args, waitLimit()) },

@@ -32,6 +32,7 @@ guard:
   recover: 12s
   pauses: [2s, 4s, 6s]
   diskFloor: 1MiB
+  checks: [{name: battery, http: "$BATTERY"}]
 `
 
 // processNames in the order in which they start.
@@ -47,6 +48,7 @@ type world struct {
 	upstream  *upstream
 	recorders map[string]*recorder // by process
 	device    knobs
+	battery   *battery
 	procs     map[string]*process
 	disk      *disk
 	deviceLog *os.File
@@ -98,7 +100,10 @@ func newWorld(archive string, st *story) (w *world, err error) {
 	if w.upstream, err = newUpstream(w.path("git"), w.addr, filepath.Join(w.logs(), "git.log")); err != nil {
 		return nil, err
 	}
-	w.device = knobs{"http://" + w.addr + ":8080"}
+	w.device = knobs{url: "http://" + w.addr + ":8080"}
+	if w.battery, err = newBattery(w.addr+":8083", w.device); err != nil {
+		return nil, err
+	}
 	for who, port := range map[string]string{"agent": "8081", "guard": "8082"} {
 		if w.recorders[who], err = newRecorder(who, net.JoinHostPort(w.addr, port), w.device.url, w.deviceLog, st.note,
 			func() *process { return w.procs[who] }); err != nil {
@@ -143,9 +148,10 @@ func (w *world) config(who string, overlay []byte) ([]byte, error) {
 	all := map[string]any{}
 	addresses := fmt.Sprintf("device: {url: 'http://%s'}\nrepository: {url: '%s'}\nstate: %s\nrun: %s\n",
 		w.recorders[who].addr, w.upstream.url, w.stateDir(), w.runDir())
-	expanded := strings.NewReplacer("$DEVICE", "http://"+w.recorders[who].addr, "$WORK", w.archive).Replace(string(overlay))
-	for _, part := range []string{template, addresses, expanded} {
+	places := strings.NewReplacer("$DEVICE", "http://"+w.recorders[who].addr, "$BATTERY", w.battery.url, "$WORK", w.archive)
+	for _, part := range []string{template, addresses, string(overlay)} {
 		var m map[string]any
+		part = places.Replace(part)
 		if err := yaml.Unmarshal([]byte(part), &m); err != nil {
 			return nil, fmt.Errorf("config.yaml: %w", err)
 		}
@@ -326,6 +332,9 @@ func (w *world) close() {
 	}
 	for _, r := range w.recorders {
 		r.close()
+	}
+	if w.battery != nil {
+		w.battery.close()
 	}
 	if w.upstream != nil {
 		w.upstream.close()
