@@ -4,7 +4,8 @@
 package config
 
 import (
-	"errors"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"holdfast/device"
@@ -57,7 +58,7 @@ type Guard struct {
 type Check struct {
 	Name    string
 	Wanted  bool          // reports only; the default is required
-	Soak    time.Duration // 0: the guard's
+	Soak    time.Duration // 0: the guard's; else no shorter than that
 	Timeout time.Duration // default 5 s
 
 	Reading  string // a reading within Min and Max; beyond FatalMin or FatalMax three times in a row convicts at once
@@ -73,16 +74,42 @@ type Check struct {
 	MinFree  int64
 }
 
-var errStub = errors.New("not written yet")
-
-// Parse reads a configuration for a device of profile p. All errors come together.
-func Parse(name string, data []byte, p device.Profile) (Config, error) { return Config{}, errStub }
+// BuiltIn are the names of the checks that are always there; a configured one has another name.
+var BuiltIn = []string{"device-answers", "device-converged", "agent-alive"}
 
 // Default is what the guard works with when no configuration was ever valid: the profile's address and the defaults.
-func Default(p device.Profile) Config { return Config{} }
-
-// Load reads the file at path. A valid one is copied to kept (only if it differs, atomically); a broken or
-// missing one yields the kept copy together with the error, which is for the log and status. usable is false when there is neither.
-func Load(path, kept string, p device.Profile) (c Config, usable bool, err error) {
-	return Config{}, false, errStub
+func Default(p device.Profile) Config {
+	return Config{
+		Device: Device{URL: p.Address, Interval: 8 * time.Second, Timeout: 2 * time.Second},
+		Repository: Repository{
+			Path: "greenhouse.yaml", Branch: "main", Interval: 30 * time.Second, History: "fast-forward",
+		},
+		Guard: Guard{
+			Window: time.Minute, Soak: 15 * time.Second, Interval: time.Second, Attempts: 3, Recover: 10 * time.Minute,
+			Pauses: slices.Clone(pauses), Hold: "fields", DiskFloor: 16 << 20,
+		},
+		State: "/var/lib/holdfast",
+		Run:   "/run/holdfast",
+	}
 }
+
+var pauses = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute}
+
+// The sockets speak HTTP/JSON; agent and guard each listen on their own.
+func (c Config) AgentSocket() string { return filepath.Join(c.Run, "agent.sock") }
+func (c Config) GuardSocket() string { return filepath.Join(c.Run, "guard.sock") }
+
+// SuspendFile says how long both processes leave the device alone; the run folder is gone after a boot, and the file with it.
+func (c Config) SuspendFile() string { return filepath.Join(c.Run, "suspend") }
+
+// The guard's files: only the guard writes into this folder.
+func (c Config) GuardFolder() string     { return filepath.Join(c.State, "guard") }
+func (c Config) LedgerDB() string        { return filepath.Join(c.State, "guard", "ledger.db") }
+func (c Config) LedgerJSON() string      { return filepath.Join(c.State, "guard", "ledger.json") }
+func (c Config) GuardConfigCopy() string { return filepath.Join(c.State, "guard", "config.yaml") }
+
+// The agent's files: only the agent writes into this folder.
+func (c Config) AgentFolder() string     { return filepath.Join(c.State, "agent") }
+func (c Config) CloneDB() string         { return filepath.Join(c.State, "agent", "clone.db") }
+func (c Config) Spool() string           { return filepath.Join(c.State, "agent", "spool") }
+func (c Config) AgentConfigCopy() string { return filepath.Join(c.State, "agent", "config.yaml") }

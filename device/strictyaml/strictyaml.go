@@ -254,7 +254,8 @@ func (d *doc) at(n *yaml.Node) rune {
 // Map is a mapping of the file. Keys that are never asked for are unknown.
 type Map struct {
 	doc    *doc
-	node   *yaml.Node // nil: could not be read, or is not there; then everything is absent and nothing is complained about
+	node   *yaml.Node // nil: could not be read, or is not there; then everything in it is absent, and nothing missing
+	place  *yaml.Node // of problems: the node, else what stands there or around it; nil if the file could not be read
 	parent string
 	asked  []string
 	root   bool
@@ -272,7 +273,7 @@ func (m *Map) Optional(key string) Value {
 	if !slices.Contains(m.asked, key) {
 		m.asked = append(m.asked, key)
 	}
-	v := Value{doc: m.doc, path: join(m.parent, key), in: m.node}
+	v := Value{doc: m.doc, path: join(m.parent, key), in: m.place}
 	m.each(func(k, n *yaml.Node) bool {
 		if k.Value == key {
 			v.node = n
@@ -308,8 +309,8 @@ func (m *Map) each(f func(k, v *yaml.Node) bool) {
 
 // Errorf notes a problem at the place where the mapping starts.
 func (m *Map) Errorf(format string, args ...any) {
-	if m.node != nil {
-		m.doc.errorf(m.node.Line, m.node.Column, "%s%s", prefix(m.parent), fmt.Sprintf(format, args...))
+	if m.place != nil {
+		m.doc.errorf(m.place.Line, m.place.Column, "%s%s", prefix(m.parent), fmt.Sprintf(format, args...))
 	}
 }
 
@@ -369,12 +370,12 @@ func describe(n *yaml.Node) string {
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
 		return n.Value + " (null)"
 	default:
-		return strconv.Quote(short(userinfo.ReplaceAllString(n.Value, "://…@")))
+		return strconv.Quote(short(userinfo.ReplaceAllString(n.Value, "…@")))
 	}
 }
 
-// userinfo is the part of a URL that may hold a password: errors go to the journal, and from there to people.
-var userinfo = regexp.MustCompile(`://\S*@`)
+// userinfo is the start of a URL that may hold a password: errors go to the journal, and from there to people.
+var userinfo = regexp.MustCompile(`\S*:\S*@`)
 
 // short cuts what is too long for a message.
 func short(s string) string {

@@ -279,7 +279,8 @@ func TestErrorf(t *testing.T) {
 	m.Errorf("two")
 	m.Optional("c").Errorf("three")
 	root.Errorf("four")
-	want := "f:2:1: four\nf:2:4: a: two\nf:2:4: a.c: three\nf:2:8: a.b: one"
+	root.Optional("d").Map().Optional("e").Errorf("five")
+	want := "f:2:1: four\nf:2:1: d.e: five\nf:2:4: a: two\nf:2:4: a.c: three\nf:2:8: a.b: one"
 	if got := root.Err().Error(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -19,7 +20,7 @@ type Value struct {
 	doc      *doc
 	path     string
 	node     *yaml.Node // nil: absent
-	in       *yaml.Node // the mapping in which it is missing
+	in       *yaml.Node // the mapping in which it is missing, or what stands in its place
 	required bool
 }
 
@@ -39,11 +40,7 @@ func (v Value) Line() int {
 
 // Errorf notes a problem at the value's place, or, if it is absent, at that of the mapping in which it is missing.
 func (v Value) Errorf(format string, args ...any) {
-	n := v.node
-	if n == nil {
-		n = v.in
-	}
-	if n != nil {
+	if n := cmp.Or(v.node, v.in); n != nil {
 		v.doc.errorf(n.Line, n.Column, "%s%s", prefix(v.path), fmt.Sprintf(format, args...))
 	}
 }
@@ -66,7 +63,7 @@ func (v Value) want(kind yaml.Kind, allowed string) *yaml.Node {
 
 // Map returns the mapping that stands there; an absent or wrong one is empty, and nothing is missing in it.
 func (v Value) Map() *Map {
-	m := &Map{doc: v.doc, node: v.want(yaml.MappingNode, "a mapping of keys to values"), parent: v.path}
+	m := &Map{doc: v.doc, node: v.want(yaml.MappingNode, "a mapping of keys to values"), place: cmp.Or(v.node, v.in), parent: v.path}
 	v.doc.maps = append(v.doc.maps, m)
 	return m
 }
