@@ -1,0 +1,166 @@
+// Command holdfast-guard is the rollback layer: it judges trials, keeps the marks, and keeps the device when the agent does not.
+//
+// It is small on purpose: no git, no TLS server, no CLI library (layout_test.go lists what may not be linked in).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+
+	"holdfast/bootslot/config"
+	"holdfast/bootslot/guard"
+	"holdfast/device"
+	"holdfast/device/clock"
+	"holdfast/image/fallback"
+)
+
+// version is set by the build (-ldflags -X main.version=…).
+var version = "devel"
+
+func main() {
+	flag.Usage = func() {
+		fmt.Fprintf(flag.CommandLine.Output(), "usage: holdfast-guard [flags]\n\nJudges trials, keeps the marks, and keeps the device when the agent does not.\n\n")
+		flag.PrintDefaults()
+	}
+	path := flag.String("config", "/etc/holdfast/holdfast.yaml", "the configuration `file`")
+	share := flag.String("share", fallback.Dir, "the `folder` whose profile.yaml and fallback.yaml override the baked-in ones")
+	agent := flag.String("agent-user", "", "the `user` from whom alone wishes and heartbeats are taken (default: the guard's own)")
+	checkDirs := flag.String("check-dirs", "/etc/holdfast/check.d:/usr/lib/holdfast/check.d", "`folders` of executable checks, separated by colons")
+	showVersion := flag.Bool("version", false, "print the version and exit")
+	flag.Parse()
+	if *showVersion {
+		fmt.Println("holdfast-guard", version)
+		return
+	}
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "holdfast-guard: unexpected argument %q\n", flag.Arg(0))
+		flag.Usage()
+		os.Exit(2)
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if err := run(log, *path, *share, *agent, filepath.SplitList(*checkDirs)); err != nil {
+		log.Error("the guard stops", "error", err)
+		os.Exit(1)
+	}
+}
+
+func run(log *slog.Logger, path, share, agent string, checkDirs []string) error {
+	// The record and some requests are all there is; a small heap that is collected early keeps the board's memory free.
+	debug.SetGCPercent(50)
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	uid, err := agentUID(agent)
+	if err != nil {
+		return err
+	}
+	ck := clock.New()
+	profile, perr := device.LoadProfile(share)
+	cfg, cerr := load(path, profile)
+	if cfg == nil {
+		c := config.Default(profile)
+		cfg = &c
+		log.Warn("no configuration has ever been valid: going on with the profile's device and the built-in checks", "device", c.Device.URL)
+	}
+	lock, err := guard.Lock(filepath.Join(cfg.Run, "guard.lock"))
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	g, err := guard.New(guard.Options{Config: *cfg, Profile: profile, Clock: ck, Log: log, Version: version, CheckFolders: checkDirs, AgentUID: uid})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	report := func(what string, err error) {
+		if err != nil {
+			g.Problem(what, err.Error())
+		} else {
+			g.Problem(what, "")
+		}
+	}
+	report("profile", perr)
+	report("configuration file", cerr)
+
+	l, err := guard.Listen(cfg.GuardSocket())
+	if err != nil {
+		return fmt.Errorf("cannot open the socket: %w", err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(ctx, l) }()
+
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, unix.SIGHUP)
+	go func() {
+		for range hup {
+			c, err := load(path, profile)
+			report("configuration file", err)
+			if c != nil {
+				g.Reconfigure(*c)
+			}
+		}
+	}()
+
+	log.Info("guard started", "version", version, "device", cfg.Device.URL, "socket", cfg.GuardSocket())
+	notify(log, daemon.SdNotifyReady)
+	err = g.Run(ctx, watchdog(log))
+	notify(log, daemon.SdNotifyStopping)
+	return errors.Join(err, <-served)
+}
+
+// load reads the configuration, or the copy of the last valid one; nil if there is neither.
+func load(path string, p device.Profile) (*config.Config, error) {
+	kept := config.Config{State: config.StateFolder(path)}.GuardConfigCopy()
+	c, usable, err := config.Load(path, kept, p)
+	if !usable {
+		return nil, err
+	}
+	return &c, err
+}
+
+func agentUID(name string) (uint32, error) {
+	if name == "" {
+		return uint32(os.Geteuid()), nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, fmt.Errorf("--agent-user: %w", err)
+	}
+	id, err := strconv.ParseUint(u.Uid, 10, 32)
+	return uint32(id), err
+}
+
+func notify(log *slog.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("the service manager cannot be told", "state", state, "error", err)
+	}
+}
+
+// watchdog returns what is called once per tick: it pings the service manager at most twice per watchdog interval.
+func watchdog(log *slog.Logger) func() {
+	every, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || every == 0 {
+		return func() {}
+	}
+	var last time.Time
+	return func() {
+		if time.Since(last) < every/2 {
+			return
+		}
+		last = time.Now()
+		notify(log, daemon.SdNotifyWatchdog)
+	}
+}

@@ -1,0 +1,428 @@
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"holdfast/bootslot"
+	"holdfast/bootslot/api"
+	"holdfast/device"
+	"holdfast/device/durable"
+)
+
+// maxRequest bounds a request's body in bytes.
+const maxRequest = 256 << 10
+
+// Listen opens the guard's socket at path. A socket that nobody listens on any more is no obstacle; the caller holds the guard's lock, so it can
+// only be a dead guard's. Its group may read and operate.
+func Listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o660); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// peerKey carries the peer's credentials in a request's context.
+type peerKey struct{}
+
+// Serve answers on l until ctx ends.
+func (g *Guard) Serve(ctx context.Context, l net.Listener) error {
+	srv := &http.Server{
+		Handler:           g.handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, peerKey{}, credentials(c))
+		},
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	stop := context.AfterFunc(ctx, func() {
+		last, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if srv.Shutdown(last) != nil {
+			_ = srv.Close()
+		}
+	})
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// credentials are the peer's, as the kernel vouches for them (SO_PEERCRED, unix(7)); nil if they cannot be had.
+func credentials(c net.Conn) *unix.Ucred {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	var cred *unix.Ucred
+	if raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
+		return nil
+	}
+	return cred
+}
+
+// who names the peer for the history.
+func who(r *http.Request) string {
+	cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
+	if cred == nil {
+		return "unknown"
+	}
+	id := strconv.FormatUint(uint64(cred.Uid), 10)
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return "uid " + id
+}
+
+// refusal is an error with its HTTP status.
+type refusal struct {
+	status int
+	err    error
+}
+
+func (e *refusal) Error() string { return e.err.Error() }
+
+// handler is the socket's whole vocabulary (package api).
+func (g *Guard) handler() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, f func(*http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+			out, err := f(r)
+			if err != nil {
+				status := http.StatusInternalServerError
+				var re *refusal
+				if errors.As(err, &re) {
+					status = re.status
+				}
+				write(w, status, api.Error{Message: err.Error()})
+				return
+			}
+			if out == nil {
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+			write(w, http.StatusOK, out)
+		})
+	}
+	handle("GET /v1/effective", g.serveEffective)
+	handle("POST /v1/trials", g.agentOnly(g.serveTrial))
+	handle("POST /v1/heartbeat", g.agentOnly(g.serveHeartbeat))
+	handle("GET /v1/state", g.serveState)
+	handle("GET /v1/history", g.serveHistory)
+	handle("POST /v1/retry", g.serveRetry)
+	handle("POST /v1/rollback", g.serveRollback)
+	handle("POST /v1/suspend", g.serveSuspend)
+	handle("POST /v1/resume", g.serveResume)
+	return mux
+}
+
+func write(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		status, b = http.StatusInternalServerError, []byte(`{"error":"the answer cannot be encoded"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // a peer that has gone away needs no answer
+}
+
+func read(r *http.Request, v any) error {
+	if err := json.NewDecoder(r.Body).Decode(v); err != nil {
+		return &refusal{http.StatusBadRequest, fmt.Errorf("the request is not understood: %w", err)}
+	}
+	return nil
+}
+
+// agentOnly lets in the agent's user alone: nobody else may ask for a trial or pretend that the agent lives.
+func (g *Guard) agentOnly(f func(*http.Request) (any, error)) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
+		if cred == nil || cred.Uid != g.opts.AgentUID {
+			return nil, &refusal{http.StatusForbidden, fmt.Errorf("only the agent's user (uid %d) may do this, not %s", g.opts.AgentUID, who(r))}
+		}
+		return f(r)
+	}
+}
+
+// await holds a question until current differs from the number in its parameter wait.
+func (g *Guard) await(r *http.Request, current func() uint64) error {
+	text := r.URL.Query().Get("wait")
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return &refusal{http.StatusBadRequest, fmt.Errorf("wait=%q is not a number", text)}
+	}
+	limit := g.clock.After(api.LongPoll)
+	for {
+		g.mu.Lock()
+		same, changed := current() == n, g.changed
+		g.mu.Unlock()
+		if !same {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			return nil
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
+	}
+}
+
+func (g *Guard) serveEffective(r *http.Request) (any, error) {
+	if err := g.await(r, func() uint64 { return g.ledger.Generation }); err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.lease(), nil
+}
+
+func (g *Guard) serveTrial(r *http.Request) (any, error) {
+	var req api.TrialRequest
+	if err := read(r, &req); err != nil {
+		return nil, err
+	}
+	if err := g.valid(req.Release); err != nil {
+		return nil, &refusal{http.StatusBadRequest, err}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.wished(req), nil
+}
+
+// valid checks a release against the guard's own profile: the agent may be of another version.
+func (g *Guard) valid(r bootslot.Release) error {
+	var errs []error
+	for _, a := range g.profile.Actuators {
+		v, ok := r.Fields[a.Name]
+		if !ok {
+			errs = append(errs, fmt.Errorf("the release has no %s", a.Name))
+		} else if !slices.Contains(a.Allowed, v) {
+			errs = append(errs, fmt.Errorf("%s: %q is not one of %v", a.Name, v, a.Allowed))
+		}
+	}
+	for f := range r.Fields {
+		if _, ok := g.profile.Actuator(f); !ok {
+			errs = append(errs, fmt.Errorf("%s is no actuator of the profile %s", f, g.profile.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (g *Guard) serveHeartbeat(r *http.Request) (any, error) {
+	var h api.Heartbeat
+	if err := read(r, &h); err != nil {
+		return nil, err
+	}
+	// The question that a refusal leads to outlives this request.
+	g.beaten(context.WithoutCancel(r.Context()), h)
+	return nil, nil
+}
+
+func (g *Guard) serveState(r *http.Request) (any, error) {
+	if err := g.await(r, func() uint64 { return g.change }); err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state(), nil
+}
+
+func (g *Guard) serveHistory(r *http.Request) (any, error) {
+	n := 0
+	if text := r.URL.Query().Get("last"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			return nil, &refusal{http.StatusBadRequest, fmt.Errorf("last=%q is not a number", text)}
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	events, err := g.store.History(n)
+	if events == nil {
+		events = []bootslot.Event{}
+	}
+	return events, err
+}
+
+// commit stores an operator's step and acts on it.
+func (g *Guard) commit(s bootslot.Step, err error) (any, error) {
+	if err != nil {
+		return nil, &refusal{http.StatusConflict, err}
+	}
+	if g.unwritten != nil {
+		return nil, &refusal{http.StatusServiceUnavailable, fmt.Errorf("the last verdict is not recorded yet: %s", g.writeErr)}
+	}
+	ended := g.ledger.Trial != nil && s.Ledger.Trial == nil
+	if err := g.save(s); err != nil {
+		return nil, &refusal{http.StatusServiceUnavailable, fmt.Errorf("it cannot be recorded, so nothing was done: %w", err)}
+	}
+	now := g.clock.Uptime()
+	if ended {
+		g.settled = now
+	}
+	if g.phase() != api.PhaseTrial {
+		g.enter(now)
+	}
+	return g.lease(), nil
+}
+
+func (g *Guard) serveRetry(r *http.Request) (any, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.wish == nil {
+		return nil, &refusal{http.StatusConflict, errors.New("the agent has not said what is declared since the guard started; is it running?")}
+	}
+	w := bootslot.Wish{Release: g.wish.Release, Revision: g.wish.Revision, Number: g.wish.Retry}
+	s, err := bootslot.Retry(g.ledger, g.board, w, who(r), g.clock.Now())
+	return g.commit(s, err)
+}
+
+func (g *Guard) serveRollback(r *http.Request) (any, error) {
+	var req api.RollbackRequest
+	if err := read(r, &req); err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var number uint64
+	if g.wish != nil {
+		number = g.wish.Retry
+	}
+	s, err := bootslot.Rollback(g.ledger, g.board, req.ToFallback, number, who(r), g.clock.Now())
+	return g.commit(s, err)
+}
+
+func (g *Guard) serveSuspend(r *http.Request) (any, error) {
+	var req api.SuspendRequest
+	if err := read(r, &req); err != nil {
+		return nil, err
+	}
+	d := time.Duration(req.ForSeconds * float64(time.Second))
+	if d <= 0 || d > maxSuspension {
+		return nil, &refusal{http.StatusBadRequest, fmt.Errorf("a suspension of %v is not between 1s and %v", d, maxSuspension)}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s, err := g.suspend(d, req.Repair, who(r))
+	if err != nil {
+		return nil, &refusal{http.StatusServiceUnavailable, err}
+	}
+	return s, nil
+}
+
+// maxSuspension bounds what an operator may forget to end: a month.
+const maxSuspension = 31 * 24 * time.Hour
+
+func (g *Guard) serveResume(r *http.Request) (any, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.resume(who(r) + " resumed")
+	return g.lease(), nil
+}
+
+// state is all that the guard knows.
+func (g *Guard) state() api.State {
+	now := g.clock.Uptime()
+	s := api.State{Version: g.opts.Version, PID: os.Getpid(), Instance: g.instance, Change: g.change, Phase: g.phase(), Lease: g.lease(),
+		Ledger: g.ledger, LastKnownGood: g.ledger.LastKnownGood(g.board), Fallback: g.board.Fallback, Wish: g.wish, Decision: g.decision,
+		Driver: g.driverNow(now), HeartbeatSecondsAgo: -1, Answers: g.seen.answered}
+	if g.beat.valid > 0 {
+		s.HeartbeatSecondsAgo = (now - g.beat.valid).Seconds()
+	}
+	if g.seen.answered {
+		st := g.seen.state
+		s.Device = &st
+		s.Drift = device.Diff(g.profile, g.effective().Fields, st.Actuators)
+	}
+	if g.suspended > now {
+		s.Suspended = &api.SuspendedFor{SecondsLeft: (g.suspended - now).Seconds(), Repair: g.suspension.Repair, Who: g.suspension.Who}
+	}
+	if g.rest != nil {
+		s.Baseline = g.rest.Facts(now).Why
+	}
+	s.Checks = g.checkStates(now)
+	for _, p := range g.problems {
+		s.Problems = append(s.Problems, p)
+	}
+	slices.Sort(s.Problems)
+	return s
+}
+
+func (g *Guard) checkStates(now time.Duration) []api.Check {
+	newest := map[string]bootslot.Sample{}
+	for _, m := range g.lookNow(now).Samples {
+		newest[m.Check] = m
+	}
+	var out []api.Check
+	for _, c := range g.allChecks() {
+		a := api.Check{Name: c.Name, Required: c.Required}
+		if m, ok := newest[c.Name]; ok {
+			a.Known, a.OK = true, m.OK
+			if !m.OK {
+				a.Message = m.Message
+			}
+		}
+		if st := g.states[c.Name]; st != nil {
+			a.SinceSeconds = (now - st.since).Seconds()
+		}
+		if ill := g.unhealthy[c.Name]; ill != nil && ill.reported {
+			a.UnhealthySince = ill.since
+		}
+		if t := g.ledger.Trial; t != nil {
+			switch {
+			case slices.Contains(t.Baseline.Convicting, c.Name):
+				a.Role = "convicting"
+			case slices.Contains(t.Baseline.Exempt, c.Name):
+				a.Role = "exempt"
+			}
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func writeJSONFile(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return durable.Replace(path, append(b, '\n'), 0o644)
+}
