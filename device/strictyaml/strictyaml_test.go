@@ -200,6 +200,7 @@ func TestGetters(t *testing.T) {
 		{"Int", whole, "101", noInt},
 		{"Int", whole, "-1", noInt},
 		{"Int", whole, "+1", noInt},
+		{"Int", whole, "-0", noInt},
 		{"Int", whole, "010", noInt},
 		{"Int", whole, "0x10", noInt},
 		{"Int", whole, "0o7", noInt},

@@ -121,7 +121,7 @@ func (v Value) Bool(def bool) bool {
 	})
 }
 
-var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+var decimal = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
 // Int returns a whole number in decimal from low to high, unquoted; 010, 1.0, 1e3 and 0x10 are none.
 func (v Value) Int(def, low, high int64) int64 {
