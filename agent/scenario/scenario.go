@@ -16,6 +16,7 @@
 //	push NAME [MESSAGE]       the folder NAME/ of the archive becomes a revision of the branch; $REV is its id
 //	re-push NAME              the same with a README that no revision had: other revision, same content
 //	force-push NAME           the branch becomes one revision without ancestors
+//	reset-branch REVISION     the branch is at that revision again
 //	delete-branch             the branch is gone, the repository is not empty
 //	cut-network               upstream refuses connections; restore-network mends this and everything below
 //	stall-network [after=N]   connections are accepted and go silent, after N bytes of an answer
@@ -40,9 +41,10 @@
 //	delete FILE               the same, or state: the whole folder
 //	configure [WHO] FILE      the archive's FILE replaces the configuration (of one process)
 //
-//	device FIELD VALUE        somebody turns a knob: written to the device directly
+//	device FIELD VALUE        somebody turns a knob at the device itself
 //	device-fault JSON         POST /sim/faults; device-heal ends all
-//	device-weather JSON       POST /sim/set: outside, sun, sensors
+//	device-weather JSON       POST /sim/set: the hour, what is warm, wet, bright
+//	device-speed N            before boot: simulated time per time
 //
 //	battery holds|sags|gone   what the check of that name, in every scenario's configuration, is told
 //	battery sags-with FIELD=VALUE…   it sags while the device has all of these
@@ -52,7 +54,7 @@
 //	idle N cycles             until the agent has begun N more device cycles
 //	trials NAME N             the history tells of exactly N trials of what the folder NAME declares
 //	count-writes              from here on
-//	writes [WHO] N            exactly N writes were sent to the device since count-writes
+//	writes [WHO] N            exactly N writes (<=N: at most) were sent to the device since count-writes
 //	[!] holdfast ARGS…        the CLI with this world's configuration; then stdout, stderr, cmp
 //	guard-api METHOD PATH [JSON]   a request on guard.sock
 //

@@ -167,6 +167,12 @@ func (u *upstream) head() string {
 	return rev
 }
 
+// reset makes revision the branch's head again.
+func (u *upstream) reset(revision string) error {
+	_, err := u.git(nil, "update-ref", branch, revision)
+	return err
+}
+
 // deleteBranch leaves what it had under another name: the repository is not empty.
 func (u *upstream) deleteBranch() error {
 	if _, err := u.git(nil, "update-ref", "refs/heads/elsewhere", u.head()); err != nil {

@@ -32,9 +32,10 @@ func waitLimit() time.Duration {
 type verb func(w *world, ts *testscript.TestScript, args []string) error
 
 var verbs = map[string]verb{
-	"push":       func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, false, false) },
-	"re-push":    func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, true, false) },
-	"force-push": func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, false, true) },
+	"push":         func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, false, false) },
+	"re-push":      func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, true, false) },
+	"force-push":   func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, false, true) },
+	"reset-branch": plain(1, func(w *world, a []string) error { return w.upstream.reset(a[0]) }),
 	"delete-branch": plain(0, func(w *world, _ []string) error {
 		return w.upstream.deleteBranch()
 	}),
@@ -94,8 +95,7 @@ var verbs = map[string]verb{
 	"configure":  func(w *world, ts *testscript.TestScript, args []string) error { return w.configure(args) },
 
 	"device": plain(2, func(w *world, a []string) error {
-		_, err := w.device.send("POST", "/actuators", fmt.Appendf(nil, "{%q: %q}", a[0], a[1]))
-		return err
+		return w.sim("POST", "/sim/set", fmt.Sprintf(`{"actuators": {%q: %q}}`, a[0], a[1]))
 	}),
 	"device-fault":   plain(1, func(w *world, a []string) error { return w.sim("POST", "/sim/faults", a[0]) }),
 	"device-heal":    plain(0, func(w *world, _ []string) error { return w.sim("DELETE", "/sim/faults", "") }),
@@ -400,7 +400,7 @@ func (w *world) writes(args []string) error {
 		who, args = args[:1], args[1:]
 	}
 	if len(args) != 1 || w.recorders[who[0]] == nil {
-		return fmt.Errorf("writes [agent|guard] N, got %q", args)
+		return fmt.Errorf("writes [agent|guard] N or <=N, got %q", args)
 	}
 	n, seen := 0, []string{}
 	for _, p := range who {
@@ -408,7 +408,12 @@ func (w *world) writes(args []string) error {
 		n += now - w.countedFrom[p]
 		seen = append(seen, fmt.Sprintf("%s %d", p, now-w.countedFrom[p]))
 	}
-	if strconv.Itoa(n) != args[0] {
+	limit, atMost := strings.CutPrefix(args[0], "<=")
+	want, err := strconv.Atoi(limit)
+	if err != nil {
+		return err
+	}
+	if n > want || n < want && !atMost {
 		return fmt.Errorf("%s writes, want %s", strings.Join(seen, ", "), args[0])
 	}
 	return nil

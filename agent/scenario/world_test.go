@@ -211,7 +211,7 @@ func (w *world) start(who string) error {
 	case "agent":
 		argv = w.onDisk(bin, "run", "--config", w.configFile(who))
 	case "guard":
-		argv = w.onDisk(bin, "--config", w.configFile(who))
+		argv = w.onDisk(bin, "--config", w.configFile(who), "--check-dirs", filepath.Join(w.archive, "check.d"))
 	case "greenhouse":
 		argv = []string{bin, "serve", "--listen", w.addr + ":8080", "--seed", "1", "--speed", w.deviceSpeed()}
 	}
