@@ -27,6 +27,12 @@ func (q quiet) Run(name string, f func(testscript.T)) {
 
 func (q quiet) Verbose() bool { return false }
 
+func (q quiet) Log(args ...any) {
+	if q.Failed() {
+		q.T.Log(args...)
+	}
+}
+
 // TestScenarios runs every incident. HOLDFAST_SCENARIO_RACE=1 builds the mains with the race detector,
 // HOLDFAST_SCENARIO_KEEP=1 leaves a scenario's folder behind.
 func TestScenarios(t *testing.T) {
