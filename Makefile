@@ -1,0 +1,64 @@
+# Holdfast. `make demo` and `make test` are all that a newcomer needs; `make help` lists the rest.
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+GOBUILD  = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+BINARIES = bin/holdfast bin/holdfast-guard bin/greenhouse
+UNIT     = $$(go list ./... | grep -v /agent/scenario)
+
+.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story fuzz
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+build: ## the three binaries, static and stripped, in bin/
+	@mkdir -p bin
+	$(GOBUILD) -o bin/holdfast ./agent/cmd/holdfast
+	$(GOBUILD) -o bin/holdfast-guard ./bootslot/cmd/holdfast-guard
+	$(GOBUILD) -o bin/greenhouse ./device/cmd/greenhouse
+
+demo: build ## a greenhouse, its guard, its agent and a git server on loopback; Ctrl-C ends it
+	bin/greenhouse demo
+
+test: unit scenarios story ## all that this machine allows, without root
+	@echo "to look deeper: make check (format, vet, lint, race detector), make test-long"
+
+unit:
+	@go run ./tools/suite unit $(UNIT)
+
+scenarios: ## the real binaries through bad commits, power cuts and lost links; RUN=name plays one and tells its story
+ifdef RUN
+	go test ./agent/scenario -count=1 -v -run 'TestScenarios/^$(RUN)$$'
+else
+	@go run ./tools/suite scenarios -count=1 -timeout 15m ./agent/scenario
+endif
+
+story: build ## the demo plays its story by itself and must come true
+	bin/greenhouse demo --script
+
+quick: format vet unit ## before each commit
+
+format:
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "not formatted (gofmt -w):"; echo "$$bad"; exit 1; }
+
+vet:
+	go vet ./...
+	go vet -tags holdfast_testclock ./...
+
+lint:
+	go tool -modfile=tools/tools.mod staticcheck ./...
+
+race: ## unit tests and scenarios under the race detector
+	GORACE=atexit_sleep_ms=0 go run ./tools/suite race -race $(UNIT)
+	HOLDFAST_SCENARIO_RACE=1 GORACE=atexit_sleep_ms=0 go run ./tools/suite scenarios-race -count=1 -timeout 20m ./agent/scenario
+
+check: format vet lint test race ## all of it, before you stop
+
+test-long: ## what is too long for every day
+	go test -count=1 -timeout 60m -run Model ./bootslot -long
+
+deps: ## the Debian packages that the tests use (as root)
+	apt-get update
+	apt-get install -y --no-install-recommends git make gcc libc6-dev iproute2 util-linux
+
+clean:
+	rm -rf bin dist

@@ -1,0 +1,188 @@
+package holdfast_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layers are the packages from top to bottom (docs/design.md, "Where things live"): an import points down this list, never up. A row
+// stands for the packages below it as well, if those have no row of their own.
+var layers = []struct{ path, why string }{
+	{"agent/cmd/holdfast", "the daemon and the CLI are put together last"},
+	{"agent/scenario", "test-only; it runs the binaries"},
+	{"agent", "the loop knows git and the guard's socket"},
+	{"agent/status", "the view is built from what others say"},
+	{"agent/gitclone", "git ends here"},
+	{"agent/gitclone/boltstore", "storage for go-git"},
+	{"agent/desired", "knows no git and no HTTP"},
+	{"bootslot/cmd/holdfast-guard", "the guard depends on nothing of the agent's"},
+	{"bootslot/guard", "the guard's loop"},
+	{"bootslot/selftest", "measures, decides nothing"},
+	{"bootslot/ledger", "stores, decides nothing"},
+	{"bootslot/api", "what the guard's socket speaks"},
+	{"bootslot/config", "the one configuration file"},
+	{"bootslot/boot", "the boot loader's slots"},
+	{"bootslot", "pure values and functions"},
+	{"device/cmd/greenhouse", "the simulator knows the contract only"},
+	{"device/greenhouse", "the simulator"},
+	{"device/dashboard", "the digital twin"},
+	{"device", "the contract"},
+	{"image/fallback", "the baked-in configuration"},
+	{"device/strictyaml", "how YAML is read"},
+	{"device/durable", "how small files are replaced"},
+	{"device/clock", "time"},
+}
+
+// onlyIn lists which packages may import a library, and why nobody else.
+var onlyIn = []struct {
+	library string
+	in      []string
+	why     string
+}{
+	{"github.com/go-git/", []string{"agent/gitclone", "agent/gitclone/boltstore"}, "git is hostile input: it ends where it is verified"},
+	{"go.etcd.io/bbolt", []string{"agent/gitclone/boltstore", "bootslot/ledger"}, "who writes to disk is known: one store a process"},
+	{"github.com/spf13/cobra", []string{"agent/cmd/holdfast"}, "the guard stays small"},
+	{"github.com/Shopify/toxiproxy", []string{"agent/scenario"}, "for tests alone"},
+}
+
+type pkg struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	var all []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// rank is a package's row in layers, -1 if it has none.
+func rank(path string) int {
+	best := -1
+	for i, l := range layers {
+		if (path == l.path || strings.HasPrefix(path, l.path+"/")) && (best < 0 || len(l.path) > len(layers[best].path)) {
+			best = i
+		}
+	}
+	return best
+}
+
+func TestImportsPointDown(t *testing.T) {
+	for _, p := range packages(t) {
+		path, ours := strings.CutPrefix(p.ImportPath, "holdfast/")
+		if !ours || strings.HasPrefix(path, "tools") {
+			continue
+		}
+		from := rank(path)
+		if from < 0 {
+			t.Errorf("%s has no row in layers: say what it is for, there and in docs/design.md", path)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if to, ok := strings.CutPrefix(imp, "holdfast/"); ok && rank(to) <= from && to != path && !strings.HasPrefix(to, layers[from].path+"/") {
+				t.Errorf("%s (%s) imports %s (%s): imports point down", path, layers[from].why, to, layers[max(rank(to), 0)].why)
+			}
+		}
+		if strings.HasPrefix(path, "bootslot") || strings.HasPrefix(path, "device") {
+			for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+				if strings.HasPrefix(imp, "holdfast/agent") {
+					t.Errorf("%s imports %s: the rollback layer and the device never know the agent", path, imp)
+				}
+			}
+		}
+	}
+}
+
+func TestLibrariesStayInTheirPackages(t *testing.T) {
+	for _, p := range packages(t) {
+		path := strings.TrimPrefix(p.ImportPath, "holdfast/")
+		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			for _, o := range onlyIn {
+				if strings.HasPrefix(imp, o.library) && !slices.Contains(o.in, path) {
+					t.Errorf("%s imports %s, which only %v may: %s", path, imp, o.in, o.why)
+				}
+			}
+		}
+	}
+}
+
+// build builds a release binary, stripped or not, and returns its path.
+func build(t *testing.T, pkg string, strip bool) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), filepath.Base(pkg))
+	args := []string{"build", "-trimpath", "-o", out}
+	if strip {
+		args = append(args, "-ldflags=-s -w")
+	}
+	cmd := exec.Command("go", append(args, pkg)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go %v: %v\n%s", args, err, b)
+	}
+	return out
+}
+
+// What may not be linked into the guard: each would be more to go wrong in the one process that must not.
+func TestTheGuardIsSmall(t *testing.T) {
+	deps, err := exec.Command("go", "list", "-deps", "./bootslot/cmd/holdfast-guard").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, no := range []struct{ pkg, why string }{
+		{"github.com/go-git/", "git"}, {"holdfast/agent", "the other layer"},
+		{"github.com/spf13/", "a CLI library"}, {"github.com/alecthomas/", "a CLI library"},
+		{"text/template", "it defeats dead-code elimination"}, {"html/template", "pages"}, {"golang.org/x/crypto/ssh", "a remote shell"},
+		{"github.com/prometheus/", "metrics"}, {"net/http/pprof", "a debugging server"}, {"testing", "tests"},
+	} {
+		for dep := range strings.FieldsSeq(string(deps)) {
+			if strings.HasPrefix(dep, no.pkg) {
+				t.Errorf("the guard links %s (%s)", dep, no.why)
+			}
+		}
+	}
+	// net/http brings TLS for the client; a TLS server must not be reachable.
+	symbols, err := exec.Command("go", "tool", "nm", build(t, "./bootslot/cmd/holdfast-guard", false)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(symbols, []byte("net/http.(*Server).Serve\n")) {
+		t.Fatal("the guard's symbols cannot be read")
+	}
+	for _, s := range []string{"crypto/tls.(*Conn).serverHandshake", "net/http.(*Server).ServeTLS"} {
+		if bytes.Contains(symbols, []byte(s)) {
+			t.Errorf("the guard links a TLS server (%s)", s)
+		}
+	}
+	const limit = 10 << 20
+	info, err := os.Stat(build(t, "./bootslot/cmd/holdfast-guard", true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("holdfast-guard, stripped: %.1f MiB", float64(info.Size())/(1<<20))
+	if info.Size() > limit {
+		t.Errorf("holdfast-guard is %d bytes stripped, more than %d", info.Size(), limit)
+	}
+}
