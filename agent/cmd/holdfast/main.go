@@ -1,0 +1,120 @@
+// Command holdfast is the reconciler layer and the operator's tool: `holdfast run` is the daemon, every other verb asks or
+// tells it, or the guard. One file per verb.
+//
+// Verbs that read work with the agent, the guard or both dead, and with a broken configuration: they look into the files then, and
+// say so. Exit codes are 0 fine, 1 not fine, 2 misuse.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"holdfast/image/fallback"
+)
+
+// version is set by the build (-ldflags -X main.version=…).
+var version = ""
+
+// ConfigEnv names the environment variable that --config defaults to.
+const configEnv = "HOLDFAST_CONFIG"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	code := Main(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// errNotFine ends a verb with exit code 1 after it has said everything.
+var errNotFine = errors.New("not fine")
+
+// misuse is an error in how the command was called.
+type misuse struct{ error }
+
+// Main runs one command line and returns its exit code.
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root, began := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	var m misuse
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errNotFine):
+		return 1
+	case errors.As(err, &m), !*began: // cobra's own errors: an unknown verb or flag, too many arguments
+		fmt.Fprintf(stderr, "holdfast: %v\nTry '%s --help'.\n", err, cmd.CommandPath())
+		return 2
+	}
+	fmt.Fprintf(stderr, "holdfast: %v\n", err)
+	return 1
+}
+
+// newRoot returns the whole command; began becomes true when a verb has begun to work.
+func newRoot() (root *cobra.Command, began *bool) {
+	began = new(bool)
+	var where place
+	root = &cobra.Command{
+		Use:   "holdfast",
+		Short: "Keep a device in the state that a git repository declares",
+		Long: `Holdfast keeps a device in the state that a git repository declares, and undoes by itself a
+change that the device does not survive.
+
+Exit codes: 0 fine, 1 not fine, 2 misuse.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRun: func(*cobra.Command, []string) {
+			*began = true
+		},
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	def := os.Getenv(configEnv)
+	if def == "" {
+		def = "/etc/holdfast/holdfast.yaml"
+	}
+	root.PersistentFlags().StringVar(&where.config, "config", def, "the configuration `file`; also from $"+configEnv)
+	root.PersistentFlags().StringVar(&where.share, "share", fallback.Dir, "the `folder` whose profile.yaml and fallback.yaml override the baked-in ones")
+	root.AddCommand(
+		newRun(&where), newStatus(&where), newVersion(),
+	)
+	return root, began
+}
+
+// versionText is the version that the build was given, else what Go knows of it.
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "devel"
+	}
+	v, rev, dirty := info.Main.Version, "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			rev = s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "+changes"
+		}
+	}
+	if v == "" || v == "(devel)" {
+		v = "devel"
+	}
+	if rev != "" && v == "devel" {
+		v += " " + rev + dirty
+	}
+	return v
+}

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"reflect"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"holdfast/agent"
+	"holdfast/agent/desired"
+	"holdfast/agent/gitclone"
+	"holdfast/bootslot"
+	"holdfast/bootslot/api"
+	"holdfast/bootslot/config"
+	"holdfast/bootslot/ledger"
+	"holdfast/device"
+	"holdfast/device/clock"
+)
+
+func newRun(where *place) *cobra.Command {
+	return &cobra.Command{
+		Use:   "run",
+		Short: "Run the agent: fetch, ask the guard, drive the device, for ever",
+		Long: `Run the agent until SIGTERM. It fetches what git declares, asks the guard for a trial of it, and drives
+the device to what the guard says. SIGHUP makes it read its configuration again.
+
+If the configuration is broken the agent goes on with the last valid copy of it, and status says so.`,
+		Example: "  holdfast run --config /etc/holdfast/holdfast.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			return run(cmd.Context(), log, *where)
+		},
+	}
+}
+
+// memoryLimit is where the collector begins to work hard. An idle agent needs a tenth of it, a first fetch of ten thousand
+// files half; a limit near those would cost more CPU than the memory is worth.
+const memoryLimit = 96 << 20
+
+// closeTime is how long a fetch that was told to end may take for it.
+const closeTime = 20 * time.Second
+
+// errStuck ends the process: what is left of it would keep the clone locked. The service manager starts it anew, and nothing
+// is lost by that.
+var errStuck = errors.New("the running fetch does not end; starting anew is the way out")
+
+func run(ctx context.Context, log *slog.Logger, where place) error {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, unix.SIGHUP)
+	defer signal.Stop(hup)
+
+	d := daemonProcess{log: log, where: where, clock: clock.New()}
+	if err := d.load(); err != nil {
+		return err
+	}
+	for _, dir := range []string{d.cfg.Run, d.cfg.AgentFolder()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			d.note("%v", err)
+		}
+	}
+	lock, err := agent.Lock(filepath.Join(d.cfg.Run, "agent.lock"))
+	var running agent.ErrRunning
+	switch {
+	case errors.As(err, &running):
+		return err
+	case err != nil: // the clone has a lock of its own
+		d.note("cannot tell whether another agent runs: %v", err)
+	default:
+		defer lock.Close()
+	}
+	served := d.serve(d.cfg.AgentSocket())
+	defer served()
+
+	log.Info("agent started", "version", versionText(), "device", d.cfg.Device.URL, "repository", d.cfg.Repository.URL, "socket", d.cfg.AgentSocket())
+	var memory agent.Memory
+	for {
+		memory, err = d.life(ctx, hup, memory)
+		if err != nil || ctx.Err() != nil {
+			log.Info("agent stopped")
+			return err
+		}
+	}
+}
+
+// daemonProcess is what outlives a change of the configuration.
+type daemonProcess struct {
+	log     *slog.Logger
+	where   place
+	clock   clock.Clock
+	profile device.Profile
+	cfg     config.Config
+	// loadProblems are of the newest reading of profile and configuration, notes of the start.
+	loadProblems []string
+	notes        []string
+	handler      atomic.Pointer[http.Handler]
+}
+
+func (d *daemonProcess) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	d.log.Warn("start is not as it should be", "error", text)
+	d.notes = append(d.notes, text)
+}
+
+// load reads profile and configuration. The error says that there is no configuration at all.
+func (d *daemonProcess) load() error {
+	d.loadProblems = nil
+	profile, err := device.LoadProfile(d.where.share)
+	if err != nil {
+		d.loadProblems = append(d.loadProblems, err.Error())
+		d.log.Warn("the board's own profile is not used", "error", err)
+	}
+	kept := config.Config{State: config.StateFolder(d.where.config)}.AgentConfigCopy()
+	cfg, usable, err := config.Load(d.where.config, kept, profile)
+	if !usable {
+		return fmt.Errorf("there is no valid configuration, and no copy of one: %w", err)
+	}
+	if err != nil {
+		d.loadProblems = append(d.loadProblems, err.Error())
+		d.log.Warn("configuration is not as it should be", "error", err)
+	}
+	d.profile, d.cfg = profile, cfg
+	return nil
+}
+
+// serve opens the socket and answers with whatever handler is set. Without a socket the device is kept all the same.
+func (d *daemonProcess) serve(path string) (stop func()) {
+	starting := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, `{"error":"the agent is starting"}`, http.StatusServiceUnavailable)
+	}))
+	d.handler.Store(&starting)
+	l, err := agent.Listen(path)
+	if err != nil {
+		d.note("no socket: %v", err)
+		return func() {}
+	}
+	srv := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+			(*d.handler.Load()).ServeHTTP(w, r)
+		}),
+		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	go func() {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			d.log.Warn("socket lost", "error", err)
+		}
+	}()
+	return func() { _ = srv.Close() }
+}
+
+// life runs an agent until ctx ends or the configuration has changed.
+func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, memory agent.Memory) (agent.Memory, error) {
+	cfg := d.cfg
+	client, err := device.NewClient(device.ClientOptions{URL: cfg.Device.URL, TokenFile: cfg.Device.TokenFile, Timeout: cfg.Device.Timeout,
+		Clock: d.clock, Profile: d.profile})
+	if err != nil {
+		return memory, err
+	}
+	parse := func(name string, data []byte) (bootslot.Release, uint64, error) {
+		p, err := desired.Parse(name, data, d.profile)
+		return p.Release, p.Retry, err
+	}
+	clone, err := d.openClone(func(name string, data []byte) error {
+		_, _, err := parse(name, data)
+		return err
+	})
+	if err != nil {
+		return memory, err
+	}
+	watchdog, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		watchdog = 0
+	}
+	a := agent.New(agent.Options{
+		Interval: cfg.Device.Interval, Timeout: cfg.Device.Timeout, GitEvery: cfg.Repository.Interval,
+		Guard: api.NewClient(cfg.GuardSocket()), Driver: device.NewDriver(client, d.profile, d.clock, cfg.Device.Interval), Watcher: client,
+		Clone: clone, Profile: d.profile, Parse: parse,
+		Record: func() device.Fields {
+			l, err := ledger.ReadSidecar(cfg.LedgerJSON())
+			if err != nil || !l.HasGood() {
+				return nil
+			}
+			return l.Slots[l.Active].Release.Fields
+		},
+		Suspended: func() (api.Suspension, time.Duration) { return api.LoadSuspension(cfg.SuspendFile(), d.clock) },
+		Clock:     d.clock, Log: d.log, Version: versionText(),
+		Notify: d.notify, WatchdogEvery: watchdog / 2,
+		Problems: append(append([]string(nil), d.notes...), d.loadProblems...),
+	}, memory)
+	handler := a.Handler()
+	d.handler.Store(&handler)
+
+	inner, stop := context.WithCancel(ctx)
+	defer stop()
+	reload := make(chan struct{})
+	go func() {
+		defer close(reload)
+		for {
+			select {
+			case <-inner.Done():
+				return
+			case <-hup:
+				if d.reload(cfg) {
+					stop()
+					return
+				}
+			}
+		}
+	}()
+	err = a.Run(inner)
+	stop()
+	<-reload
+	if ctx.Err() != nil {
+		d.notify(daemon.SdNotifyStopping)
+		a.Goodbye(context.WithoutCancel(ctx))
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- clone.Close() }()
+	select {
+	case cerr := <-closed:
+		return a.Memory(), errors.Join(err, cerr)
+	case <-d.clock.After(closeTime):
+		if ctx.Err() != nil {
+			return a.Memory(), err // the process ends anyway, and the lock with it
+		}
+		return a.Memory(), errors.Join(err, errStuck)
+	}
+}
+
+// reload reads the configuration again and reports whether the agent must be made anew.
+func (d *daemonProcess) reload(old config.Config) (changed bool) {
+	d.notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
+	defer d.notify(daemon.SdNotifyReady)
+	problems, profile := d.loadProblems, d.profile
+	if err := d.load(); err != nil {
+		d.loadProblems = []string{err.Error()}
+		d.log.Warn("configuration not taken", "error", err)
+		return !reflect.DeepEqual(problems, d.loadProblems)
+	}
+	if d.cfg.Run != old.Run || d.cfg.State != old.State {
+		d.loadProblems = append(d.loadProblems, "the run and state folders change only with a restart")
+		d.cfg.Run, d.cfg.State = old.Run, old.State
+	}
+	changed = !reflect.DeepEqual(d.cfg, old) || !reflect.DeepEqual(d.profile, profile) || !reflect.DeepEqual(problems, d.loadProblems)
+	d.log.Info("configuration read again", "changed", changed)
+	return changed
+}
+
+func (d *daemonProcess) notify(state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		d.log.Warn("the service manager cannot be told", "state", state, "error", err)
+	}
+}
+
+// closer is the clone as the loops use it, and its end.
+type closer interface {
+	Fetch(ctx context.Context) (gitclone.Fetched, error)
+	Desired() (gitclone.Desired, bool, error)
+	Notices() []gitclone.Notice
+	Accept(revision string) error
+	Close() error
+}
+
+// openClone opens the clone. Only another agent is a reason not to start: a repository that cannot be used at all, for its
+// options' sake, must not stop the repair.
+func (d *daemonProcess) openClone(validate func(string, []byte) error) (closer, error) {
+	r := d.cfg.Repository
+	o := gitclone.Options{Path: d.cfg.CloneDB(), URL: r.URL, Branch: r.Branch, File: r.Path, History: r.History, TokenFile: r.TokenFile,
+		SSHKeyFile: r.SSHKeyFile, KnownHostsFile: r.KnownHostsFile, CAFile: r.CAFile, Validate: validate, Now: d.clock.Now}
+	if l, err := ledger.ReadSidecar(d.cfg.LedgerJSON()); err == nil && l.HasGood() {
+		o.ActiveRevision = l.Slots[l.Active].Revision
+	}
+	c, err := gitclone.Open(o)
+	switch {
+	case err == nil:
+		return c, nil
+	case gitclone.KindOf(err) == gitclone.ErrStore:
+		return nil, err
+	}
+	d.log.Warn("repository cannot be used", "error", err)
+	return unusable{o.Path, err}, nil
+}
+
+// unusable stands for a clone whose options cannot work: what it holds counts, and nothing new comes.
+type unusable struct {
+	path string
+	err  error
+}
+
+func (u unusable) Fetch(context.Context) (gitclone.Fetched, error) {
+	return gitclone.Fetched{}, &gitclone.Error{Kind: gitclone.ErrStore, Advice: "mend the repository part of the configuration, then send SIGHUP", Err: u.err}
+}
+func (u unusable) Desired() (gitclone.Desired, bool, error) { return gitclone.Read(u.path) }
+func (u unusable) Notices() []gitclone.Notice               { return nil }
+func (u unusable) Accept(string) error                      { return u.err }
+func (u unusable) Close() error                             { return nil }

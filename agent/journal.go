@@ -1,0 +1,191 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"holdfast/agent/status"
+	"holdfast/bootslot"
+	"holdfast/device"
+)
+
+// journal says each change once. What has been said is remembered here, so that a state that lasts for a year is one line.
+type journal struct {
+	mode      string
+	silent    bool
+	silentAt  time.Duration
+	decision  *bootslot.Decision
+	revision  string // of the wish that was decided on
+	away      bool   // the device does not answer
+	awayAt    time.Duration
+	failing   string          // what goes wrong with a device that answers
+	drifted   map[string]bool // fields, said to have drifted
+	refused   map[string]string
+	diverging []string
+	contended []string
+	unknown   []string
+	offlineAt time.Duration
+	notice    string
+}
+
+// drives says who drives to what, and whether the guard answers.
+func (j *journal) drives(ctx context.Context, log *slog.Logger, act Action, m Memory, now time.Duration, err error) {
+	if m.Silent != j.silent {
+		if m.Silent {
+			log.WarnContext(ctx, "guard silent", "error", err)
+			j.silentAt = now
+		} else {
+			log.InfoContext(ctx, "guard answers", "after", (now - j.silentAt).Round(time.Second).String())
+		}
+		j.silent = m.Silent
+	}
+	if act.Drives != j.mode {
+		if j.mode != "" || act.Drives != status.DrivesEffective {
+			log.InfoContext(ctx, "driving", "to", act.Drives, "why", act.Why, "generation", act.Generation)
+		}
+		j.mode = act.Drives
+	}
+}
+
+// decided says what the guard answers to what is declared. Its reason counts down seconds, and so is no news.
+func (j *journal) decided(ctx context.Context, log *slog.Logger, d bootslot.Decision, w status.Declared) {
+	old := j.decision
+	j.decision = &d
+	if old != nil && j.revision == w.Revision && old.Kind == d.Kind && old.Digest == d.Digest && slices.Equal(old.Held, d.Held) {
+		return
+	}
+	j.revision = w.Revision
+	args := []any{"decision", d.Kind, "revision", w.Revision, "declared", w.Digest.Short()}
+	if d.Reason != "" {
+		args = append(args, "reason", d.Reason)
+	}
+	if len(d.Held) > 0 {
+		var held []string
+		for _, h := range d.Held {
+			held = append(held, h.Field)
+		}
+		args = append(args, "held", strings.Join(held, ","), "retry", d.RetryNumber)
+	}
+	log.InfoContext(ctx, "decision changed", args...)
+}
+
+// desired says that git declares something else than before.
+func (j *journal) desired(ctx context.Context, log *slog.Logger, old *status.Declared, p parsed) {
+	switch {
+	case p.problem != "":
+		log.WarnContext(ctx, "declared state not usable", "error", p.problem)
+	case p.declared == nil:
+	case old == nil || old.Digest != p.declared.Digest || old.Retry != p.declared.Retry:
+		log.InfoContext(ctx, "desired release changed", "revision", p.declared.Revision, "declared", p.declared.Digest.Short(), "subject", p.declared.Subject)
+	default:
+		log.InfoContext(ctx, "revision advanced, same content", "revision", p.declared.Revision, "subject", p.declared.Subject)
+	}
+}
+
+// saw says what is new about the device.
+func (j *journal) saw(ctx context.Context, log *slog.Logger, r device.Report, now time.Duration) {
+	if r.Answered == j.away {
+		j.away = !r.Answered
+		if j.away {
+			log.WarnContext(ctx, "device does not answer", "error", r.Error)
+			j.awayAt = now
+		} else {
+			log.InfoContext(ctx, "device answers", "after", (now - j.awayAt).Round(time.Second).String())
+		}
+	}
+	if !r.Answered {
+		return
+	}
+	if failing := r.Error; failing != j.failing {
+		if failing != "" && j.failing == "" {
+			log.WarnContext(ctx, "device not driven", "error", failing)
+		} else if failing == "" {
+			log.InfoContext(ctx, "device driven again")
+		}
+		j.failing = failing
+	}
+	if j.drifted == nil {
+		j.drifted = map[string]bool{}
+	}
+	for _, d := range r.Drift {
+		// One that is contended is told as that, and not each time; one that lasts is told once.
+		if !j.drifted[d.Field] && !slices.Contains(r.Contended, d.Field) {
+			log.InfoContext(ctx, "device drifted", "field", d.Field, "want", d.Want, "got", d.Got, "generation", r.Generation)
+		}
+		j.drifted[d.Field] = true
+	}
+	left := map[string]bool{}
+	for _, d := range r.Left {
+		left[d.Field] = true
+	}
+	var corrected []string
+	for _, field := range slices.Sorted(maps.Keys(j.drifted)) {
+		if left[field] {
+			continue
+		}
+		if !slices.Contains(r.Contended, field) {
+			corrected = append(corrected, field)
+		}
+		delete(j.drifted, field)
+	}
+	if len(corrected) > 0 {
+		log.InfoContext(ctx, "device corrected", "fields", strings.Join(corrected, ","), "generation", r.Generation)
+	}
+	for _, field := range slices.Sorted(maps.Keys(r.Refused)) {
+		if _, said := j.refused[field]; !said {
+			log.WarnContext(ctx, "value refused", "field", field, "error", r.Refused[field])
+		}
+	}
+	for _, field := range slices.Sorted(maps.Keys(j.refused)) {
+		if _, still := r.Refused[field]; !still {
+			log.InfoContext(ctx, "value no longer refused", "field", field)
+		}
+	}
+	j.refused = r.Refused
+	appear(ctx, log, &j.diverging, r.NonConvergent, "field does not converge", "field converges")
+	appear(ctx, log, &j.contended, r.Contended, "field contended", "field no longer contended")
+	appear(ctx, log, &j.unknown, r.Unknown, "unknown actuator left alone", "unknown actuator gone")
+}
+
+// appear says which names are new in a list, and which are gone.
+func appear(ctx context.Context, log *slog.Logger, old *[]string, now []string, came, went string) {
+	for _, f := range now {
+		if !slices.Contains(*old, f) {
+			log.WarnContext(ctx, came, "field", f)
+		}
+	}
+	for _, f := range *old {
+		if !slices.Contains(now, f) {
+			log.InfoContext(ctx, went, "field", f)
+		}
+	}
+	*old = now
+}
+
+// fetched says that the repository is in another state than before, and for how long it was in the last.
+func (j *journal) fetched(ctx context.Context, log *slog.Logger, old, now status.Git, at time.Duration) {
+	if old.State != now.State {
+		switch {
+		case now.State == status.GitOK && old.State != status.GitUnknown:
+			log.InfoContext(ctx, "repository answers", "after", (at - j.offlineAt).Round(time.Second).String())
+		case now.State == status.GitOffline:
+			log.InfoContext(ctx, "offline", "error", now.Message)
+		case now.State != status.GitOK:
+			log.WarnContext(ctx, "repository unusable", "kind", now.State, "error", now.Message, "advice", now.Advice)
+		}
+		if now.State != status.GitOK && (old.State == status.GitOK || old.State == status.GitUnknown) {
+			j.offlineAt = at
+		}
+	} else if now.State != status.GitOK && now.State != status.GitOffline && now.Message != old.Message {
+		log.WarnContext(ctx, "repository unusable", "kind", now.State, "error", now.Message, "advice", now.Advice)
+	}
+	if now.State == status.GitOK && now.Message != j.notice {
+		if j.notice = now.Message; j.notice != "" {
+			log.WarnContext(ctx, "repository", "notice", j.notice)
+		}
+	}
+}
