@@ -48,8 +48,6 @@ type Group struct {
 // Reserved are the keys of the declared file that are no actuators, and so cannot be the name of one.
 var Reserved = []string{"image", "retry"}
 
-var errStub = errors.New("not written yet")
-
 // LoadProfile reads the profile and the fallback that are in force on this board: the embedded ones, or the files
 // profile.yaml and fallback.yaml in dir (fallback.Dir on a board; "" for none) in their place, each on its own. The
 // profile can always be used: with an override that is broken, or does not fit the other file, comes the

@@ -98,6 +98,13 @@ p:7:32: groups[0].fields[1]: found "a", must be actuators of this profile`},
 		{"synonym that is a value", "min: low", "high: low", `p:5:51: actuators[1].synonyms.high: found "high" as a synonym, must be another word than the values`},
 		{"group of one", "[c, a]", "[c]", "p:7:28: groups[0].fields: found 1 actuators, must be at least two"},
 		{"group with one twice", "[c, a]", "[c, c]", "p:7:28: groups[0].fields: found c again, must be in one group only, and there once"},
+		{"two groups of one name", "[c, a]}", "[c, a]}, {name: g, fields: [b, a]}", `p:7:44: groups[1].name: duplicate group "g", must be there once
+p:7:55: groups[1].fields: found a again, must be in one group only, and there once`},
+		{"two bad names of groups", "g, fields: [c, a]}", "G, fields: [c, a]}, {name: H, fields: [c, b]}", `p:7:17: groups[0].name: found "G", must be a name of a-z, 0-9 and - that starts with a letter
+p:7:44: groups[1].name: found "H", must be a name of a-z, 0-9 and - that starts with a letter
+p:7:55: groups[1].fields: found c again, must be in one group only, and there once`},
+		{"reading twice", "groups:", "readings: [{name: r, unit: V}, {name: r, unit: A}]\ngroups:", `p:7:39: readings[1].name: duplicate reading "r", must be there once`},
+		{"reading without a unit", "groups:", "readings: [{name: r}]\ngroups:", "p:7:12: readings[0].unit: missing, must be a unit, such as lux"},
 		{"two groups for one", "[c, a]}", "[c, a]}, {name: h, fields: [b, a]}", "p:7:55: groups[1].fields: found a again, must be in one group only, and there once"},
 		{"no address", "address: http://10.0.0.1\n", "", "p:1:1: address: missing, must be the device's URL, such as http://127.0.0.1:8080"},
 		{"address with a password", "http://10", "http://me:secret@10", `p:2:10: address: found "…@10.0.0.1", must be the device's URL, such as http://127.0.0.1:8080`},

@@ -162,6 +162,7 @@ func TestErrors(t *testing.T) {
 		{"no attempts", guard("attempts: 0"), `f:5:19: guard.attempts: found "0", must be a whole number from 1 to 10`},
 		{"many attempts", guard("attempts: 11"), `f:5:19: guard.attempts: found "11", must be a whole number from 1 to 10`},
 		{"no pauses", guard("pauses: []"), "f:5:17: guard.pauses: found 0 pauses, must be 1 to 10"},
+		{"too many pauses", guard("pauses: [1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s]"), "f:5:17: guard.pauses: found 11 pauses, must be 1 to 10"},
 		{"a pause of nothing", guard("pauses: [1m, 0s]"), `f:5:22: guard.pauses[1]: found "0s", must be a duration from 1ms to 8760h, such as 500ms, 90s or 1h30m`},
 		{"hold what", guard("hold: all"), `f:5:15: guard.hold: found "all", must be one of fields, release`},
 		{"disk floor in MB", guard("diskFloor: 16MB"), `f:5:20: guard.diskFloor: found "16MB", must be a size, such as 16MiB, 2GiB or a number of bytes`},
@@ -321,7 +322,7 @@ func TestLoad(t *testing.T) {
 	load(true, "http://10.1.2.4", "no such file")
 
 	// What a power cut in the middle of a copy leaves behind is never read, and is gone after the next copy.
-	write(kept+".new", "device: {")
+	write(kept+".new", other+"# and some more that must not stay behind\n")
 	load(true, "http://10.1.2.4", "no such file")
 	write(path, fourLines)
 	load(true, "http://10.1.2.3", "")

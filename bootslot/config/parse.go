@@ -266,5 +266,5 @@ func hostname(s string) string {
 // isLoopback knows this board by the names that need neither a network nor a name server.
 func isLoopback(host string) bool {
 	a, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && a.Unmap().IsLoopback()
+	return host == "localhost" || err == nil && a.IsLoopback()
 }

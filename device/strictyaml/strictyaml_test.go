@@ -79,6 +79,7 @@ func TestStrict(t *testing.T) {
 		{"merge key", "word: a\n<<: {list: []}\n", "f.yaml:2:1: found a merge key <<, merging is not allowed: write the values out"},
 		{"tag", "word: !!str a\n", "f.yaml:1:7: word: found a tag, tags such as !!str are not allowed"},
 		{"tag of our own", "word: !x a\n", "f.yaml:1:7: word: found a tag, tags such as !!str are not allowed"},
+		{"anchor and tag", "word: &x !!str a\n", "f.yaml:1:7: word: found the anchor &x, anchors are not allowed\nf.yaml:1:7: word: found a tag, tags such as !!str are not allowed"},
 		{"lone tag", "word: ! a\n", "f.yaml:1:7: word: found a tag, tags such as !!str are not allowed"},
 		{"lone tag before a mapping", "word: a\nlist: ! [ ]\n", "f.yaml:2:7: list: found a tag, tags such as !!str are not allowed"},
 		{"tag on a key", "!!str word: a\n", "f.yaml:1:1: found a tag, tags such as !!str are not allowed"},
