@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,6 +48,7 @@ type Options struct {
 	MaxAdvertisementBytes int64 // default 8 MiB: the server's list of branches
 	MaxPackBytes          int64 // default 64 MiB on the wire
 	MaxObjects            int   // default 200,000 in one pack
+	MaxMemoryBytes        int64 // default 64 MiB: what is kept of one pack until the file is proven
 	MaxFileBytes          int64 // default 1 MiB: the document
 	MaxStoreBytes         int   // default 32 MiB: clone.db
 
@@ -73,6 +73,7 @@ func (o Options) withDefaults() Options {
 	def64(&o.MinBytesPerSecond, 256)
 	def64(&o.MaxAdvertisementBytes, 8<<20)
 	def64(&o.MaxPackBytes, 64<<20)
+	def64(&o.MaxMemoryBytes, 64<<20)
 	def64(&o.MaxFileBytes, 1<<20)
 	if o.MaxObjects <= 0 {
 		o.MaxObjects = 200_000
@@ -128,11 +129,14 @@ type Clone struct {
 
 	desired atomic.Pointer[Desired] // what is published; nil before the first
 
-	mu       sync.Mutex // one Fetch at a time; guards what follows
-	store    *boltstore.Store
-	whole    bool // the store has the objects that prove desired
+	mu       sync.Mutex       // one Fetch at a time; guards what follows
+	store    *boltstore.Store // nil: the disk cannot be written
+	whole    bool             // the store has the objects that prove desired
+	onDisk   bool             // there is a document on disk that a restart would find
 	rejected *rejection
 	staged   *staged // fetched and valid, but not yet on disk
+
+	left atomic.Int32 // conversations that run, or were left behind
 
 	notesMu  sync.Mutex // guards what follows; never held long
 	accepted string
@@ -150,6 +154,7 @@ type staged struct {
 	desired Desired
 	head    plumbing.Hash
 	objects []plumbing.EncodedObject
+	notice  string
 }
 
 // Open opens the clone, and makes it if there is none. A damaged file is set aside, and a disk that cannot be written is
@@ -210,10 +215,13 @@ func (c *Clone) Accept(revision string) error {
 	return nil
 }
 
-func (c *Clone) isAccepted(h plumbing.Hash) bool {
+// useAcceptance ends an acceptance that has been used.
+func (c *Clone) useAcceptance(h plumbing.Hash) {
 	c.notesMu.Lock()
 	defer c.notesMu.Unlock()
-	return c.accepted == h.String()
+	if c.accepted == h.String() {
+		c.accepted = ""
+	}
 }
 
 // Close lets go of the file. It waits for a Fetch that runs.
@@ -236,58 +244,75 @@ const (
 
 // openStore opens the file and loads what is published.
 func (c *Clone) openStore() error {
-	bo := boltstore.Options{MaxBytes: c.o.MaxStoreBytes}
-	s, aside, err := boltstore.Open(c.o.Path, bo)
-	if aside != nil {
-		c.note("set-aside", "the clone was damaged and is now %s: %v", aside.Path, aside.Err)
-	}
-	switch {
-	case errors.Is(err, boltstore.ErrLocked):
+	err := c.reopen()
+	if errors.Is(err, boltstore.ErrLocked) {
 		return fail(ErrStore, "cannot open %s: %w", c.o.Path, err)
-	case err != nil:
-		// The disk is full or read-only. What it holds can still be read; what comes is kept in memory only, and only if
-		// that cannot take the device back to something older after a restart: see publish.
-		if snap, serr := boltstore.Snapshot(c.o.Path, bo); serr == nil {
-			d, derr := load(snap)
-			_ = snap.Close()
-			if derr == nil {
-				c.desired.Store(d)
-			}
+	}
+	if err != nil {
+		// The disk is full or read-only. What it holds can still be read; for what comes see publish.
+		c.onDisk = c.loadSnapshot()
+		if c.onDisk {
 			c.note("read-only", "the clone cannot be written: %v", err)
-		} else if errors.Is(serr, fs.ErrNotExist) || errors.Is(serr, boltstore.ErrCorrupt) || errors.Is(serr, os.ErrPermission) {
-			c.note("in-memory", "there is no clone on disk: %v", err)
 		} else {
-			c.note("in-memory", "there is no clone on disk: %v", errors.Join(err, serr))
+			c.note("in-memory", "the clone cannot be written, and is kept in memory only: %v", err)
 		}
 		return nil
 	}
-	c.store = s
-	d, err := load(s)
-	if err != nil && !errors.Is(err, boltstore.ErrNotFound) {
-		return c.replaceStore()
+	d, err := load(c.store)
+	switch {
+	case errors.Is(err, boltstore.ErrNotFound):
+		return nil
+	case err != nil:
+		c.replaceStore(err)
+		return nil
 	}
-	if err == nil {
-		c.desired.Store(d)
-		c.whole = c.proven(d)
-		if !c.whole {
-			c.note("objects-lost", "objects of revision %s are damaged; they will be fetched again", d.Revision)
+	c.desired.Store(d)
+	c.onDisk = true
+	if c.whole = c.proven(d); c.whole {
+		return nil
+	}
+	// The document has a sum of its own and is as it was published; objects that prove it have rotted. They are replaced
+	// by the next Fetch, and so that a page that went bad is not written around, in a file that is new.
+	c.note("objects-lost", "objects of revision %s are damaged; they will be fetched again", d.Revision)
+	c.replaceStore(errors.New("objects are damaged"))
+	if c.store != nil {
+		head := plumbing.NewHash(d.Revision)
+		if err := c.write(&staged{desired: *d, head: head}); err != nil {
+			c.note("read-only", "the clone cannot be written: %v", err)
 		}
 	}
 	return nil
 }
 
-// replaceStore sets a store aside that was found bad while open.
-func (c *Clone) replaceStore() error {
-	n, aside, err := c.store.SetAsideAndReopen()
-	c.store, c.whole = n, false
-	if aside != nil {
-		c.note("set-aside", "the clone was damaged and is now %s: %v", aside.Path, aside.Err)
+func (c *Clone) loadSnapshot() bool {
+	s, err := boltstore.Snapshot(c.o.Path, boltstore.Options{MaxBytes: c.o.MaxStoreBytes})
+	if err != nil {
+		return false
 	}
+	defer s.Close()
+	d, err := load(s)
+	if err == nil {
+		c.desired.Store(d)
+	}
+	return err == nil
+}
+
+// replaceStore sets a store aside that was found bad while open, and goes on with an empty one or, if there can be none,
+// in memory.
+func (c *Clone) replaceStore(why error) {
+	n, aside, err := c.store.SetAsideAndReopen(why)
+	c.store, c.whole, c.onDisk = n, false, false
+	c.noteAside(aside)
 	if err != nil {
 		c.store = nil
-		c.note("in-memory", "there is no clone on disk: %v", err)
+		c.note("in-memory", "the clone cannot be written, and is kept in memory only: %v", err)
 	}
-	return nil
+}
+
+func (c *Clone) noteAside(a *boltstore.SetAside) {
+	if a != nil {
+		c.note("set-aside", "the clone was damaged and is now %s: %v", a.Path, a.Err)
+	}
 }
 
 func load(s *boltstore.Store) (*Desired, error) {
@@ -313,39 +338,41 @@ func (c *Clone) proven(d *Desired) bool {
 
 type storeSource struct{ s *boltstore.Store }
 
-func (s storeSource) get(h plumbing.Hash) (plumbing.EncodedObject, error) {
-	return s.s.EncodedObject(plumbing.AnyObject, h)
+func (s storeSource) get(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedObject, error) {
+	return s.s.EncodedObject(want, h)
 }
 
 // publish makes what was fetched, proven and validated the clone's state: on disk first, then for Desired.
 func (c *Clone) publish(st *staged) error {
 	if c.store == nil {
-		if err := c.reopen(); err != nil {
-			if c.desired.Load() != nil {
-				// There is, or was, something published. Were this one only in memory, a restart would go back to the older
-				// one, and ask the guard for it: a downgrade that nobody wants.
-				return fail(ErrStore, "cannot write %s: %w", c.o.Path, err)
+		if err := c.reopen(); err != nil && c.onDisk {
+			// Were this one only in memory, a restart would go back to the older one on disk, and ask the guard for it: a
+			// downgrade that nobody wants.
+			return fail(ErrStore, "cannot write %s: %w", c.o.Path, err)
+		}
+	}
+	if c.store != nil {
+		err := c.write(st)
+		if errors.Is(err, boltstore.ErrCorrupt) {
+			c.replaceStore(err)
+			err = nil
+			if c.store != nil {
+				err = c.write(st)
 			}
-			c.desired.Store(&st.desired)
-			return nil
+		}
+		if err != nil {
+			return fail(ErrStore, "cannot write %s: %w", c.o.Path, err)
 		}
 	}
-	err := c.write(st)
-	if errors.Is(err, boltstore.ErrCorrupt) {
-		if err = c.replaceStore(); err == nil && c.store != nil {
-			err = c.write(st)
-		}
-	}
-	if err != nil {
-		return fail(ErrStore, "cannot write %s: %w", c.o.Path, err)
-	}
-	c.whole = true
+	c.whole = c.store != nil
+	c.onDisk = c.whole
 	c.desired.Store(&st.desired)
 	return nil
 }
 
 func (c *Clone) reopen() error {
-	s, _, err := boltstore.Open(c.o.Path, boltstore.Options{MaxBytes: c.o.MaxStoreBytes})
+	s, aside, err := boltstore.Open(c.o.Path, boltstore.Options{MaxBytes: c.o.MaxStoreBytes})
+	c.noteAside(aside)
 	if err == nil {
 		c.store = s
 	}

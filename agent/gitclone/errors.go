@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/go-git/go-git/v5/plumbing/transport"
 )
@@ -89,28 +90,40 @@ func fail(k Kind, format string, args ...any) *Error {
 }
 
 var (
-	errStalled  = errors.New("the server has stopped sending")
-	errTooSlow  = errors.New("the server sends too slowly")
-	errTimeout  = errors.New("out of time")
-	errRedirect = errors.New("redirected to another server")
-	errNotGit   = errors.New("the answer is not git's")
-	errBytes    = errors.New("more bytes than allowed")
-	errHostKey  = errors.New("host key not accepted")
+	errStalled     = errors.New("the server has stopped sending")
+	errTooSlow     = errors.New("the server sends too slowly")
+	errUnavailable = errors.New("the server is not available")
+	errTimeout     = errors.New("out of time")
+	errRedirect    = errors.New("redirected to another server")
+	errNotGit      = errors.New("the answer is not git's")
+	errBytes       = errors.New("more bytes than allowed")
+	errHostKey     = errors.New("host key not accepted")
 )
 
 // classify sorts an error of the network or of go-git, which loses types on its way up. What cannot be told apart from
-// a bad link is offline, and what is plainly not git's is protocol.
-func classify(doing string, err error, now time.Time) *Error {
+// a bad link is offline, and what is plainly not git's is protocol. The cause is flattened into text that is short,
+// printable and without credentials: a server chooses part of it.
+func classify(doing string, err error, now time.Time, redact func(string) string) *Error {
 	var own *Error
 	if errors.As(err, &own) {
 		return own
 	}
 	k := kindOf(err)
-	e := fail(k, "cannot %s: %w", doing, err)
+	e := fail(k, "cannot %s: %s", doing, clean(redact(err.Error())))
 	if k == ErrCertificate && now.Before(buildEra) {
-		e.Advice = fmt.Sprintf("this board's clock says %s; certificates are not valid yet then. Set the clock", now.UTC().Format(time.DateOnly))
+		e.Advice = fmt.Sprintf("this board's clock says %s; no certificate is valid then. Set the clock", now.UTC().Format(time.DateOnly))
 	}
 	return e
+}
+
+// clean makes one printable line of at most 300 bytes of what a stranger wrote.
+func clean(s string) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
+	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	if len(s) > 300 {
+		s = strings.ToValidUTF8(s[:300], "") + "…"
+	}
+	return s
 }
 
 // buildEra is a day before which no board that runs this can be: an earlier clock is wrong.
@@ -148,7 +161,7 @@ func kindOf(err error) Kind {
 		return ErrAuthOrNotFound
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return ErrRepositoryEmpty
-	case errors.Is(err, errStalled), errors.Is(err, errTooSlow), errors.Is(err, errTimeout),
+	case errors.Is(err, errStalled), errors.Is(err, errTooSlow), errors.Is(err, errTimeout), errors.Is(err, errUnavailable),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &netErr):
 		return ErrOffline

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
@@ -19,56 +21,53 @@ func (c *Clone) Fetch(ctx context.Context) (Fetched, error) {
 	defer c.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.o.FetchTimeout, errTimeout)
 	defer cancel()
-	f, err := c.fetch(ctx)
-	if err == nil {
+	head, st, err := c.ask(ctx)
+	f := Fetched{}
+	if !head.IsZero() {
+		f.Revision = head.String()
+	}
+	if err != nil {
+		return f, c.refuse(head, err)
+	}
+	if st == nil {
+		c.settleUnchanged()
 		return f, nil
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = errors.Join(cause, err)
+	before := c.desired.Load()
+	c.staged = st
+	if err := c.publish(st); err != nil {
+		return f, err // staged stays: the next Fetch need not download it again
 	}
-	e := classify("fetch from "+c.remote.safeURL(), err, c.o.Now())
-	return f, e
+	f.Changed, f.Notice = true, st.notice
+	f.SameDocument = before != nil && bytes.Equal(before.Data, st.desired.Data)
+	c.rejected = nil
+	if c.store != nil {
+		c.staged = nil
+	}
+	c.useAcceptance(st.head)
+	return f, nil
 }
 
-func (c *Clone) fetch(ctx context.Context) (f Fetched, err error) {
-	conv, err := c.remote.dial(ctx)
-	if err != nil {
-		return f, err
+// refuse sorts an error, and remembers a head that would be refused again.
+func (c *Clone) refuse(head plumbing.Hash, err error) *Error {
+	e := classify("fetch from "+c.remote.safeURL(), err, c.o.Now(), c.remote.redact)
+	if !head.IsZero() && aboutContent(e.Kind) {
+		c.rejected = &rejection{head, e}
 	}
-	defer conv.close()
-	head, ok := conv.head(branchRef(c.o.Branch))
-	if !ok {
-		return f, fail(ErrBranchGone, "there is no branch %s at %s", c.o.Branch, c.remote.safeURL())
-	}
-	f.Revision = head.String()
+	return e
+}
 
-	now := c.desired.Load()
-	switch {
-	case c.isPublished(head):
-		c.rejected, c.staged = nil, nil
-		return f, nil
-	case c.rejected != nil && c.rejected.head == head && !(c.rejected.err.Kind == ErrHistoryRewritten && c.isAccepted(head)):
-		return f, c.rejected.err
+// settleUnchanged is for a head that is published already. What is published in memory only, because the disk could not
+// be written, is tried again; nothing else touches the disk.
+func (c *Clone) settleUnchanged() {
+	c.rejected = nil
+	d := c.desired.Load()
+	if c.store == nil && c.staged != nil && c.staged.head.String() == d.Revision {
+		_ = c.publish(c.staged)
 	}
-
-	if c.staged == nil || c.staged.head != head {
-		st, err := c.download(ctx, conv, head)
-		if err != nil {
-			var e *Error
-			if errors.As(err, &e) && aboutContent(e.Kind) {
-				c.rejected = &rejection{head, e}
-			}
-			return f, err
-		}
-		c.staged = st
+	if c.store != nil {
+		c.staged = nil
 	}
-	if err := c.publish(c.staged); err != nil {
-		return f, err
-	}
-	f.Changed = true
-	f.SameDocument = now != nil && bytes.Equal(now.Data, c.staged.desired.Data)
-	c.rejected, c.staged = nil, nil
-	return f, nil
 }
 
 // aboutContent reports whether an error lies in the revision itself, so that fetching it again is of no use.
@@ -80,43 +79,173 @@ func aboutContent(k Kind) bool {
 	return false
 }
 
-// isPublished reports whether there is nothing to do for a head.
-func (c *Clone) isPublished(head plumbing.Hash) bool {
+// published is the head for which there is nothing to do; zero if there is none.
+func (c *Clone) published() plumbing.Hash {
 	d := c.desired.Load()
-	return d != nil && d.Revision == head.String() && d.URL == c.remote.safeURL() && d.Branch == c.o.Branch &&
-		d.File == c.o.File && (c.whole || c.store == nil)
+	if d == nil || d.URL != c.remote.safeURL() || d.Branch != c.o.Branch || d.File != c.o.File || c.store != nil && !c.whole {
+		return plumbing.ZeroHash
+	}
+	return plumbing.NewHash(d.Revision)
 }
 
-// download brings a head's document, proven and valid. It changes nothing.
-func (c *Clone) download(ctx context.Context, conv *conversation, head plumbing.Hash) (*staged, error) {
-	req := conv.request(head)
-	if conv.can(capability.Shallow) {
-		req.Depth = packp.DepthCommits(1)
+// question is all that a conversation with the server needs to know of the clone. It is a copy, so that a conversation
+// that does not end in time can be left behind: it writes to nothing of ours.
+type question struct {
+	published plumbing.Hash // the head for which there is nothing to do
+	rejected  *rejection
+	staged    *staged
+	old       plumbing.Hash // the revision that a head must descend from; zero: none
+	active    plumbing.Hash // the revision that it would be good to descend from
+	accepted  string
+}
+
+type answer struct {
+	head   plumbing.Hash
+	staged *staged
+	err    error
+}
+
+// stopGrace is how long a conversation may take to notice that its context is over. maxLeft bounds how many are left
+// behind that never do: no transport is known to ignore its context, and this is the belt.
+const (
+	stopGrace = 5 * time.Second
+	maxLeft   = 4
+)
+
+// ask talks to the server. A nil staged without an error means that the head is published.
+func (c *Clone) ask(ctx context.Context) (plumbing.Hash, *staged, error) {
+	if c.left.Load() >= maxLeft {
+		return plumbing.ZeroHash, nil, fail(ErrOffline, "%d earlier fetches have not ended: restart the agent", maxLeft)
 	}
-	body, err := conv.pack(ctx, req)
+	c.notesMu.Lock()
+	q := question{published: c.published(), rejected: c.rejected, staged: c.staged, accepted: c.accepted, active: plumbing.NewHash(c.o.ActiveRevision)}
+	c.notesMu.Unlock()
+	if d := c.desired.Load(); d != nil {
+		q.old, q.active = plumbing.NewHash(d.Revision), plumbing.ZeroHash
+	}
+	c.left.Add(1)
+	done := make(chan answer, 1)
+	go func() {
+		defer c.left.Add(-1)
+		defer func() {
+			if p := recover(); p != nil { // of go-git, over what a server sent
+				done <- answer{err: fail(ErrProtocol, "cannot read what the server sent: %v", p)}
+			}
+		}()
+		head, st, err := c.remote.converse(ctx, q)
+		done <- answer{head, st, err}
+	}()
+	var a answer
+	select {
+	case a = <-done:
+	case <-ctx.Done():
+		select {
+		case a = <-done:
+		case <-time.After(stopGrace):
+			a.err = fmt.Errorf("the connection does not end: %w", context.Cause(ctx))
+		}
+	}
+	if a.err != nil && ctx.Err() != nil && KindOf(a.err) == "" {
+		a.err = fmt.Errorf("%w: %w", context.Cause(ctx), a.err)
+	}
+	return a.head, a.staged, a.err
+}
+
+// converse is one conversation: the head, and if it is new, its document, proven and valid. It changes nothing.
+func (r *remote) converse(ctx context.Context, q question) (head plumbing.Hash, st *staged, err error) {
+	conv, err := r.dial(ctx)
 	if err != nil {
-		return nil, err
+		return head, nil, err
 	}
-	defer body.Close()
-	objects, err := unpack(body, c.o)
+	defer conv.close()
+	head, ok := conv.head(branchRef(r.o.Branch))
+	if !ok {
+		return head, nil, fail(ErrBranchGone, "there is no branch %s at %s", r.o.Branch, r.safeURL())
+	}
+	accepted := q.accepted == head.String()
+	switch {
+	case q.published == head:
+		return head, nil, nil
+	case q.rejected != nil && q.rejected.head == head && !(accepted && q.rejected.err.Kind == ErrHistoryRewritten):
+		return head, nil, q.rejected.err
+	case q.staged != nil && q.staged.head == head:
+		return head, q.staged, nil
+	}
+
+	objects, how, err := r.download(ctx, conv, head)
 	if err != nil {
-		return nil, err
+		return head, nil, err
 	}
-	p, err := prove(objects, head, c.o.File, c.o.MaxFileBytes)
+	p, err := prove(objects, head, r.o.File, r.o.MaxFileBytes)
+	if err != nil && KindOf(err) == ErrProtocol {
+		return head, nil, err // not even the revision is what it says
+	}
+	// A signature would be checked here. History comes before the file: a rewritten history is the graver news.
+	notice, herr := r.checkHistory(ctx, conv, objects, head, q, accepted)
+	if herr != nil {
+		return head, nil, herr
+	}
 	if err != nil {
-		return nil, err
+		return head, nil, err
 	}
-	if c.o.Validate != nil {
-		if err := c.o.Validate(c.o.File, p.data); err != nil {
-			return nil, fail(ErrFileInvalid, "%w", err)
+	if r.o.Validate != nil {
+		if err := r.o.Validate(r.o.File, p.data); err != nil {
+			return head, nil, fail(ErrFileInvalid, "%w", err)
 		}
 	}
 	subject, _, _ := strings.Cut(p.commit.Message, "\n")
-	return &staged{
-		head: head, objects: p.objects,
+	return head, &staged{
+		head: head, objects: p.objects, notice: notice,
 		desired: Desired{
-			Revision: head.String(), Author: p.commit.Author.Name, Subject: subject, When: p.commit.Author.When,
-			URL: c.remote.safeURL(), Branch: c.o.Branch, File: c.o.File, How: "depth-1", FetchedAt: c.o.Now(), Data: p.data,
+			Revision: head.String(), Author: clean(p.commit.Author.Name), Subject: clean(subject), When: p.commit.Author.When,
+			URL: r.safeURL(), Branch: r.o.Branch, File: r.o.File, How: how, FetchedAt: r.o.Now(), Data: p.data,
 		},
 	}, nil
+}
+
+// download brings the head and what hangs below it: the one rung there is.
+func (r *remote) download(ctx context.Context, conv *conversation, head plumbing.Hash) (source, string, error) {
+	req, how := conv.request(head), "full"
+	if conv.can(capability.Shallow) {
+		req.Depth, how = packp.DepthCommits(1), "depth-1"
+	}
+	body, err := conv.pack(ctx, req)
+	if err != nil {
+		return nil, "", err
+	}
+	defer body.Close()
+	p, err := unpack(body, r.o)
+	if errors.Is(err, errBytes) {
+		err = fail(ErrTooLarge, "revision %s needs more than %d bytes", short(head), r.o.MaxPackBytes)
+	}
+	return p, how, err
+}
+
+// checkHistory applies Options.History to a new head.
+func (r *remote) checkHistory(ctx context.Context, conv *conversation, have source, head plumbing.Hash, q question, accepted bool) (notice string, err error) {
+	if r.o.History == Follow || accepted {
+		return "", nil
+	}
+	old := q.old
+	if old.IsZero() {
+		old = q.active
+	}
+	if old.IsZero() || old == head {
+		return "", nil
+	}
+	a, err := r.relate(ctx, conv, have, head, old)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case a == descends:
+		return "", nil
+	case q.old.IsZero() && a == unconnected:
+		return fmt.Sprintf("revision %s does not descend from %s, which is in force; it is trusted because the clone is new", short(head), short(old)), nil
+	case q.old.IsZero():
+		return "", nil
+	case a == unconnected:
+		return "", fail(ErrHistoryRewritten, "revision %s does not descend from %s", short(head), short(old))
+	}
+	return "", fail(ErrHistoryRewritten, "revision %s cannot be shown to descend from %s", short(head), short(old))
 }

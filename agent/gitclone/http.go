@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -72,24 +73,61 @@ func isLoopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
+// link remembers what first went wrong on the way to the server: go-git formats such causes away.
+type link struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (l *link) note(err error) {
+	if err == nil || errors.Is(err, io.EOF) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.err = err
+	}
+}
+
+func (l *link) take() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.err
+	l.err = nil
+	return err
+}
+
 // guardedTransport bounds each answer in bytes, in silence and in slowness, and refuses what is plainly not a git
 // server's before go-git parses it.
 type guardedTransport struct {
 	next *http.Transport
 	o    Options
+	link link
 	down atomic.Int64 // bytes of bodies read
 }
 
 func (t *guardedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := t.roundTrip(req)
+	t.link.note(err)
+	return res, err
+}
+
+func (t *guardedTransport) roundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	res, err := t.next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		cancel(nil)
 		return nil, err
 	}
-	limit, wantType := t.o.MaxPackBytes, "application/x-git-upload-pack-result"
+	limit, wantType := t.o.MaxPackBytes, "application/x-git-upload-pack-result" // docs: gitprotocol-http(5)
 	if req.Method == http.MethodGet {
 		limit, wantType = t.o.MaxAdvertisementBytes, "application/x-git-upload-pack-advertisement"
+	}
+	if res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests {
+		_ = res.Body.Close()
+		cancel(nil)
+		return nil, fmt.Errorf("%w: %s answers %d", errUnavailable, req.URL.Host, res.StatusCode)
 	}
 	if res.StatusCode != http.StatusOK {
 		limit = 4 << 10 // an error page: a sentence of it is enough
@@ -99,7 +137,7 @@ func (t *guardedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 		return nil, fmt.Errorf("%w: %s answers with %q", errNotGit, req.URL.Host, got)
 	}
 	res.Body = &guardedBody{
-		body: res.Body, ctx: ctx, cancel: cancel, left: limit, down: &t.down, errorPage: res.StatusCode != http.StatusOK,
+		body: res.Body, ctx: ctx, cancel: cancel, left: limit, down: &t.down, link: &t.link, errorPage: res.StatusCode != http.StatusOK,
 		stall: t.o.StallTimeout, rate: t.o.MinBytesPerSecond, start: time.Now(),
 	}
 	return res, nil
@@ -112,6 +150,7 @@ type guardedBody struct {
 	cancel    context.CancelCauseFunc
 	left      int64
 	down      *atomic.Int64
+	link      *link
 	errorPage bool
 	stall     time.Duration
 	rate      int64 // bytes per second
@@ -120,6 +159,12 @@ type guardedBody struct {
 }
 
 func (b *guardedBody) Read(p []byte) (int, error) {
+	n, err := b.readBounded(p)
+	b.link.note(err)
+	return n, err
+}
+
+func (b *guardedBody) readBounded(p []byte) (int, error) {
 	if b.left <= 0 {
 		if b.errorPage {
 			return 0, io.EOF

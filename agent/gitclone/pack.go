@@ -1,24 +1,260 @@
 package gitclone
 
 import (
+	"errors"
+	"fmt"
 	"io"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
-	"github.com/go-git/go-git/v5/storage/memory"
 )
 
-// staging holds what a server sent, in memory, until it is proven.
-type staging struct{ s *memory.Storage }
-
-func unpack(r io.Reader, _ Options) (*staging, error) {
-	s := memory.NewStorage()
-	if err := packfile.UpdateObjectStorage(s, r); err != nil {
-		return nil, err
-	}
-	return &staging{s}, nil
+// pack holds what a server sent, in memory, until it is proven. go-git's scanner reads the stream; its parser is not
+// used, because it allocates what a header claims before anything of ours can refuse it, keeps everything, and writes
+// object by object into a store.
+//
+// Bounded are: objects, bytes inflated, and bytes kept. A blob that is larger than our file may be is read past and not
+// kept, so that a large file in another folder costs bandwidth but no memory.
+type pack struct {
+	o       Options
+	entries []entry
+	at      map[int64]int // offset in the stream → entry, for deltas
+	known   map[plumbing.Hash]int
+	large   map[plumbing.Hash]int64 // blobs read past, with their size
+	dropped int                     // deltas against those, whose hash nobody knows
+	kept    int64                   // bytes
+	solved  map[plumbing.ObjectType]bool
 }
 
-func (s *staging) get(h plumbing.Hash) (plumbing.EncodedObject, error) {
-	return s.s.EncodedObject(plumbing.AnyObject, h)
+// entry is one object of the stream: whole, or a delta until it is asked for.
+type entry struct {
+	typ     plumbing.ObjectType // the delta's own type until applied
+	content []byte
+	base    int           // entry of the base, for offset deltas
+	ref     plumbing.Hash // hash of the base, for reference deltas
+	gone    bool          // read past
+}
+
+func (e *entry) isDelta() bool { return e.typ.IsDelta() }
+
+// maxInflation is how many times more than the wire's limit a pack may inflate to. Text compresses some 3 to 10 times;
+// what is beyond that is meant to hurt.
+const maxInflation = 16
+
+// unpack reads a whole pack and checks its sum.
+func unpack(r io.Reader, o Options) (*pack, error) {
+	s := packfile.NewScanner(r)
+	_, count, err := s.Header()
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the pack: %w", err)
+	}
+	if int64(count) > int64(o.MaxObjects) {
+		return nil, fail(ErrTooLarge, "the server sends %d objects, %d are allowed", count, o.MaxObjects)
+	}
+	p := &pack{o: o, at: make(map[int64]int), known: make(map[plumbing.Hash]int), large: make(map[plumbing.Hash]int64), solved: make(map[plumbing.ObjectType]bool)}
+	inflated := int64(0)
+	for range count {
+		h, err := s.NextObjectHeader()
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the pack: %w", err)
+		}
+		if h.Length < 0 || h.Length > maxInflation*o.MaxPackBytes-inflated {
+			return nil, fail(ErrTooLarge, "the pack inflates to more than %d bytes", maxInflation*o.MaxPackBytes)
+		}
+		inflated += h.Length
+		if err := p.read(s, h); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := s.Checksum(); err != nil {
+		return nil, fmt.Errorf("cannot read the pack: %w", err)
+	}
+	// What follows the pack is for nobody, but a stream read to its end can carry the next request.
+	_, _ = io.Copy(io.Discard, io.LimitReader(r, 4<<10))
+	return p, nil
+}
+
+// read reads one object of the stream.
+func (p *pack) read(s *packfile.Scanner, h *packfile.ObjectHeader) error {
+	e := entry{typ: h.Type, base: -1}
+	i := len(p.entries)
+	switch h.Type {
+	case plumbing.CommitObject, plumbing.TreeObject, plumbing.BlobObject, plumbing.TagObject:
+	case plumbing.OFSDeltaObject:
+		base, ok := p.at[h.OffsetReference]
+		if !ok {
+			return fail(ErrProtocol, "the pack has a delta against nothing")
+		}
+		e.base = base
+		e.gone = p.entries[base].gone
+	case plumbing.REFDeltaObject:
+		e.ref = h.Reference
+	default:
+		return fail(ErrProtocol, "the pack has an object of type %d", h.Type)
+	}
+	e.gone = e.gone || h.Type == plumbing.BlobObject && h.Length > p.o.MaxFileBytes
+
+	hash := plumbing.NewHasher(h.Type, h.Length) // meaningless for deltas, and then not used
+	var to io.Writer = hash
+	buf := &capped{left: h.Length}
+	switch {
+	case e.gone && e.isDelta():
+		to = io.Discard
+	case !e.gone:
+		if err := p.keep(h.Length); err != nil {
+			return err
+		}
+		to = io.MultiWriter(hash, buf)
+	}
+	n, _, err := s.NextObject(to)
+	if err != nil {
+		return fmt.Errorf("cannot read the pack: %w", err)
+	}
+	if n != h.Length {
+		return fail(ErrProtocol, "an object of the pack has %d bytes instead of %d", n, h.Length)
+	}
+	switch {
+	case e.gone && e.isDelta():
+		p.dropped++
+	case e.gone:
+		p.large[hash.Sum()] = h.Length
+	case !e.isDelta():
+		p.known[hash.Sum()] = i
+	}
+	e.content = buf.b
+	p.at[h.Offset] = i
+	p.entries = append(p.entries, e)
+	return nil
+}
+
+// keep accounts for bytes that stay in memory.
+func (p *pack) keep(n int64) error {
+	if p.kept += n; p.kept > p.o.MaxMemoryBytes {
+		return fail(ErrTooLarge, "what the server sends needs more than %d bytes of memory", p.o.MaxMemoryBytes)
+	}
+	return nil
+}
+
+// capped grows as bytes come, and not as a header promises.
+type capped struct {
+	b    []byte
+	left int64
+}
+
+func (c *capped) Write(b []byte) (int, error) {
+	if int64(len(b)) > c.left {
+		return 0, packfile.ErrInflatedSizeMismatch
+	}
+	c.left -= int64(len(b))
+	c.b = append(c.b, b...)
+	return len(b), nil
+}
+
+// get returns an object that the pack holds. Its hash is what was computed, not what the server says.
+func (p *pack) get(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedObject, error) {
+	i, ok := p.known[h]
+	if !ok && !p.solved[want] {
+		if err := p.solve(want); err != nil {
+			return nil, err
+		}
+		i, ok = p.known[h]
+	}
+	switch size, large := p.large[h]; {
+	case ok:
+	case large:
+		return nil, fail(ErrTooLarge, "it has %d bytes, %d are allowed", size, p.o.MaxFileBytes)
+	case want == plumbing.BlobObject && p.dropped > 0:
+		return nil, fail(ErrTooLarge, "it, or the file that it was sent as a change to, has more than %d bytes", p.o.MaxFileBytes)
+	default:
+		return nil, plumbing.ErrObjectNotFound
+	}
+	o := &plumbing.MemoryObject{}
+	o.SetType(p.entries[i].typ)
+	_, err := o.Write(p.entries[i].content)
+	return o, err
+}
+
+// solve applies the deltas of one type. A pack is thin if a base is not in it. That was not asked for: such a delta
+// stays unsolved, and who needs its object does not find it.
+func (p *pack) solve(want plumbing.ObjectType) error {
+	p.solved[want] = true
+	for again := true; again; {
+		again = false
+		for i := range p.entries {
+			applied, err := p.apply(i, want)
+			if err != nil {
+				return err
+			}
+			// A reference delta may stand before its base; offset deltas are in order.
+			again = again || applied
+		}
+	}
+	return nil
+}
+
+// apply turns entry i into an object, if it is a delta against a known object of type want.
+func (p *pack) apply(i int, want plumbing.ObjectType) (bool, error) {
+	e := &p.entries[i]
+	if e.gone || !e.isDelta() {
+		return false, nil
+	}
+	base, ok := e.base, true
+	if base < 0 {
+		base, ok = p.known[e.ref]
+	}
+	_, large := p.large[e.ref]
+	switch {
+	case large, ok && p.entries[base].gone:
+		p.drop(e)
+		return false, nil
+	case !ok, p.entries[base].typ != want:
+		return false, nil
+	}
+	size, err := deltaTarget(e.content)
+	if err != nil {
+		return false, fail(ErrProtocol, "cannot apply a delta: %w", err)
+	}
+	if want == plumbing.BlobObject && size > p.o.MaxFileBytes {
+		p.drop(e)
+		return false, nil
+	}
+	if err := p.keep(size); err != nil {
+		return false, err
+	}
+	out, err := packfile.PatchDelta(p.entries[base].content, e.content)
+	if err != nil {
+		return false, fail(ErrProtocol, "cannot apply a delta: %w", err)
+	}
+	p.kept -= int64(len(e.content))
+	e.typ, e.content = want, out
+	p.known[plumbing.ComputeHash(want, out)] = i
+	return true, nil
+}
+
+// drop gives up an entry whose content is too large to keep.
+func (p *pack) drop(e *entry) {
+	p.kept -= int64(len(e.content))
+	e.gone, e.content = true, nil
+	p.dropped++
+}
+
+// deltaTarget reads how long the result of a delta is to be: its second number.
+func deltaTarget(delta []byte) (int64, error) {
+	for n := range 2 {
+		var v int64
+		for i := 0; ; i++ {
+			if i >= len(delta) || i > 8 {
+				return 0, errors.New("its header is damaged")
+			}
+			v |= int64(delta[i]&0x7f) << (7 * i)
+			if delta[i]&0x80 == 0 {
+				delta = delta[i+1:]
+				break
+			}
+		}
+		if n == 1 {
+			return v, nil
+		}
+	}
+	return 0, nil
 }

@@ -15,7 +15,7 @@ import (
 
 // source gives out objects by hash. What it gives is hashed here before it is believed.
 type source interface {
-	get(plumbing.Hash) (plumbing.EncodedObject, error)
+	get(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedObject, error)
 }
 
 // proof is a chain from a revision to our file, each link hashed: the revision, the folders on the way, the file.
@@ -29,7 +29,13 @@ type proof struct {
 func prove(src source, revision plumbing.Hash, file string, maxFile int64) (*proof, error) {
 	p := &proof{}
 	load := func(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedObject, error) {
-		o, err := src.get(h)
+		o, err := src.get(h, want)
+		if KindOf(err) == ErrTooLarge && want == plumbing.BlobObject {
+			return nil, fail(ErrTooLarge, "%s in revision %s is too large: %w", file, short(revision), err)
+		}
+		if KindOf(err) != "" {
+			return nil, err
+		}
 		if err != nil {
 			return nil, fail(ErrProtocol, "the server did not send %s %s: %w", want, h, err)
 		}

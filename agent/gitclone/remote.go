@@ -2,11 +2,15 @@ package gitclone
 
 import (
 	"context"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
@@ -26,6 +30,17 @@ type remote struct {
 	password string             // from the URL; a token file goes before it
 	http     transport.Transport
 	guard    *guardedTransport
+	link     link // of SSH
+
+	secretsMu sync.Mutex
+	secrets   []string // what must not be in a text
+}
+
+// session is one connection as go-git has them: what the server has, then packs of it.
+type session interface {
+	AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error)
+	UploadPack(context.Context, *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
+	Close() error
 }
 
 // safeURL is the URL without credentials: the one that is stored and shown.
@@ -50,6 +65,10 @@ func newRemote(o Options) (*remote, error) {
 		r.http = githttp.NewClientWithOptions(c, &githttp.ClientOptions{RedirectPolicy: githttp.FollowInitialRedirects})
 	case "file":
 		r.endpoint.Path = filepath.Clean(r.endpoint.Path)
+	case "ssh":
+		if r.user == "" {
+			r.user = "git"
+		}
 	default:
 		return nil, fmt.Errorf("repository URL: %q is not one of http, https, ssh, file or a local path", ep.Protocol)
 	}
@@ -59,33 +78,47 @@ func newRemote(o Options) (*remote, error) {
 // conversation is one exchange with the server: what it has, then packs of it.
 type conversation struct {
 	remote  *remote
-	session transport.UploadPackSession
+	session session
 	refs    *packp.AdvRefs
 	asked   bool
 }
 
 // dial starts a conversation. The returned refs are what the server has now; the head is read from them once.
 func (r *remote) dial(ctx context.Context) (*conversation, error) {
-	s, err := r.session()
+	s, err := r.session(ctx)
 	if err != nil {
-		return nil, err
+		return nil, r.cause(err)
 	}
 	refs, err := s.AdvertisedReferencesContext(ctx)
 	if err != nil {
 		_ = s.Close()
-		return nil, err
+		return nil, r.cause(err)
 	}
 	return &conversation{remote: r, session: s, refs: refs}, nil
 }
 
-func (r *remote) session() (transport.UploadPackSession, error) {
+// cause puts what went wrong on the link in front of what became of it.
+func (r *remote) cause(err error) error {
+	l := &r.link
+	if r.guard != nil {
+		l = &r.guard.link
+	}
+	if first := l.take(); err != nil && first != nil && !errors.Is(err, first) {
+		return fmt.Errorf("%w (%w)", first, err)
+	}
+	return err
+}
+
+func (r *remote) session(ctx context.Context) (session, error) {
 	ep := r.endpoint // a copy: go-git changes it on a redirect
 	switch ep.Protocol {
 	case "file":
 		if _, err := os.Stat(ep.Path); err != nil {
 			return nil, fail(ErrAuthOrNotFound, "no repository at %s: %w", ep.Path, err)
 		}
-		return gitfile.DefaultClient.NewUploadPackSession(&ep, nil)
+		return gitfile.DefaultClient.NewUploadPackSession(&ep, nil) // runs git itself
+	case "ssh":
+		return r.dialSSH(ctx)
 	default:
 		auth, err := r.basicAuth()
 		if err != nil {
@@ -93,6 +126,25 @@ func (r *remote) session() (transport.UploadPackSession, error) {
 		}
 		return r.http.NewUploadPackSession(&ep, auth)
 	}
+}
+
+// redact takes credentials out of a text that somebody else may have written.
+func (r *remote) redact(s string) string {
+	r.secretsMu.Lock()
+	defer r.secretsMu.Unlock()
+	for _, secret := range r.secrets {
+		s = strings.ReplaceAll(s, secret, "…")
+	}
+	return s
+}
+
+func (r *remote) hide(user, password string) {
+	if password == "" {
+		return
+	}
+	r.secretsMu.Lock()
+	defer r.secretsMu.Unlock()
+	r.secrets = []string{base64.StdEncoding.EncodeToString([]byte(user + ":" + password)), password, url.QueryEscape(password)}
 }
 
 // basicAuth reads the token anew each time, so that a new one needs no restart. Forges want a token as the password.
@@ -113,6 +165,7 @@ func (r *remote) basicAuth() (transport.AuthMethod, error) {
 	if user == "" && password == "" {
 		return nil, nil
 	}
+	r.hide(user, password)
 	return &githttp.BasicAuth{Username: user, Password: password}, nil
 }
 
@@ -143,18 +196,21 @@ func (c *conversation) request(wants ...plumbing.Hash) *packp.UploadPackRequest 
 // pack asks for a pack and returns its bytes.
 func (c *conversation) pack(ctx context.Context, req *packp.UploadPackRequest) (io.ReadCloser, error) {
 	if c.asked && c.remote.http == nil {
-		// Streams carry one request. Over HTTP each request is one anyway.
+		// A stream carries one request. Over HTTP each request is one anyway.
 		_ = c.session.Close()
-		s, err := c.remote.session()
+		s, err := c.remote.session(ctx)
 		if err != nil {
-			return nil, err
+			return nil, c.remote.cause(err)
 		}
 		c.session = s
+		if _, err := s.AdvertisedReferencesContext(ctx); err != nil {
+			return nil, c.remote.cause(err)
+		}
 	}
 	c.asked = true
 	res, err := c.session.UploadPack(ctx, req)
 	if err != nil {
-		return nil, err
+		return nil, c.remote.cause(err)
 	}
 	var body io.Reader = res
 	switch {
@@ -163,8 +219,26 @@ func (c *conversation) pack(ctx context.Context, req *packp.UploadPackRequest) (
 	case req.Capabilities.Supports(capability.Sideband):
 		body = sideband.NewDemuxer(sideband.Sideband, res)
 	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{body, res}, nil
+	return &packBody{r: body, close: res.Close, left: c.remote.o.MaxPackBytes, cause: c.remote.cause}, nil
 }
+
+// packBody bounds a pack whatever it comes through, and gives the cause of a broken one.
+type packBody struct {
+	r     io.Reader
+	close func() error
+	left  int64
+	cause func(error) error
+}
+
+func (b *packBody) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return n, errBytes
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = b.cause(err)
+	}
+	return n, err
+}
+
+func (b *packBody) Close() error { return b.close() }

@@ -139,4 +139,3 @@ func (s *server) count(method string) int {
 	s.requests = nil
 	return n
 }
-

@@ -141,7 +141,7 @@ func Open(path string, o Options) (s *Store, aside *SetAside, err error) {
 }
 
 // SetAsideAndReopen is for a store that was found bad while in use: the file is set aside and a new one made.
-func (s *Store) SetAsideAndReopen() (*Store, *SetAside, error) {
+func (s *Store) SetAsideAndReopen(why error) (*Store, *SetAside, error) {
 	_ = s.Close()
 	moved, err := moveAside(s.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -149,7 +149,7 @@ func (s *Store) SetAsideAndReopen() (*Store, *SetAside, error) {
 	}
 	n, second, err := Open(s.path, s.opts)
 	if second == nil {
-		second = &SetAside{Path: moved, Err: ErrCorrupt}
+		second = &SetAside{Path: moved, Err: why}
 	}
 	return n, second, err
 }

@@ -164,7 +164,7 @@ func TestCutShortWhileOpen(t *testing.T) {
 			t.Errorf("Value = %q, %v, want %v", v, err, ErrCorrupt)
 		}
 	}
-	n, aside, err := s.SetAsideAndReopen()
+	n, aside, err := s.SetAsideAndReopen(ErrCorrupt)
 	if err != nil || aside == nil {
 		t.Fatalf("SetAsideAndReopen = %v, %v", aside, err)
 	}

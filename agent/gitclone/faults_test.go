@@ -1,0 +1,707 @@
+package gitclone
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+)
+
+// started is a clone that has fetched "pump: on".
+func started(t *testing.T, change ...func(*Options)) (*repo, *server, *Clone, string) {
+	t.Helper()
+	r := newRepo(t)
+	one := r.set("pump: on\n")
+	srv, url := r.serve()
+	o := options(t, url)
+	for _, f := range change {
+		f(&o)
+	}
+	c := openClone(t, o)
+	mustFetch(t, c)
+	wantDesired(t, c, one, "pump: on\n")
+	return r, srv, c, one
+}
+
+// TestFileStaysFlat: the file does not grow with the number of changes.
+func TestFileStaysFlat(t *testing.T) {
+	r, _, c, _ := started(t)
+	size := func() int64 { fi, _ := os.Stat(c.o.Path); return fi.Size() }
+	first := size()
+	for i := range 50 {
+		rev := r.set(fmt.Sprintf("pump: on # %d\n", i))
+		mustFetch(t, c)
+		wantDesired(t, c, rev, fmt.Sprintf("pump: on # %d\n", i))
+	}
+	if last := size(); last > first+16<<10 || last > 64<<10 {
+		t.Errorf("the file grew from %d to %d bytes over 50 changes", first, last)
+	}
+	sh, err := c.store.Shallow()
+	if err != nil || len(sh) != 1 {
+		t.Errorf("shallow list has %d entries, %v, want 1", len(sh), err)
+	}
+	n := 0
+	it, err := c.store.IterEncodedObjects(plumbing.AnyObject)
+	if err == nil {
+		err = it.ForEach(func(plumbing.EncodedObject) error { n++; return nil })
+	}
+	if err != nil || n != 3 {
+		t.Errorf("%d objects are stored, %v, want 3: revision, folder, file", n, err)
+	}
+}
+
+// TestRefusedContent: what is wrong with a revision is told at each fetch, downloaded once, and changes nothing.
+func TestRefusedContent(t *testing.T) {
+	huge := strings.Repeat("x", 3<<20)
+	tests := []struct {
+		name string
+		do   func(r *repo)
+		kind Kind
+		says string
+	}{
+		{"invalid", func(r *repo) { r.write("greenhouse.yaml", "invalid: on\n") }, ErrFileInvalid, "no such actuator"},
+		{"missing", func(r *repo) { r.git("rm", "-q", "greenhouse.yaml") }, ErrFileMissing, "greenhouse.yaml"},
+		{"moved", func(r *repo) { r.git("mv", "greenhouse.yaml", "Greenhouse.yaml") }, ErrFileMissing, "greenhouse.yaml"},
+		{"symlink", func(r *repo) {
+			r.git("rm", "-q", "greenhouse.yaml")
+			_ = os.Symlink("/etc/passwd", filepath.Join(r.work, "greenhouse.yaml"))
+		}, ErrNotAFile, "symbolic link"},
+		{"submodule", func(r *repo) {
+			r.git("rm", "-q", "greenhouse.yaml")
+			r.git("update-index", "--add", "--cacheinfo", "160000,"+strings.Repeat("1", 40)+",greenhouse.yaml")
+			_ = os.Mkdir(filepath.Join(r.work, "greenhouse.yaml"), 0o755)
+		}, ErrNotAFile, "submodule"},
+		{"folder", func(r *repo) { r.git("rm", "-q", "greenhouse.yaml"); r.write("greenhouse.yaml/x", "y") }, ErrNotAFile, "folder"},
+		{"LFS pointer", func(r *repo) {
+			r.write("greenhouse.yaml", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n")
+		}, ErrNotAFile, "LFS"},
+		{"too large", func(r *repo) { r.write("greenhouse.yaml", huge) }, ErrTooLarge, "greenhouse.yaml"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, srv, c, one := started(t)
+			before := disk(t, c)
+			tt.do(r)
+			bad := r.push("bad")
+			srv.count("")
+			for range 3 {
+				e := wantFetch(t, c, tt.kind)
+				if !strings.Contains(e.Error(), tt.says) {
+					t.Errorf("error %q does not say %q", e, tt.says)
+				}
+			}
+			if n := srv.count("POST"); n < 1 || n > 2 { // the pack, and its ancestry if that was not clear
+				t.Errorf("head %s was downloaded %d times", bad, n)
+			}
+			wantDesired(t, c, one, "pump: on\n")
+			if disk(t, c) != before {
+				t.Error("the clone was written")
+			}
+			// Mended by the next revision.
+			r.git("rm", "-rfq", "--cached", "greenhouse.yaml", "--ignore-unmatch")
+			_ = os.RemoveAll(filepath.Join(r.work, "greenhouse.yaml"))
+			good := r.set("pump: off\n")
+			mustFetch(t, c)
+			wantDesired(t, c, good, "pump: off\n")
+			// Or by going back to the published one: its error is gone too.
+			r.write("greenhouse.yaml", "invalid\n")
+			r.push("bad again")
+			wantFetch(t, c, ErrFileInvalid)
+			r.git("push", "-q", "-f", "origin", good+":main")
+			if f := mustFetch(t, c); f.Changed {
+				t.Errorf("Fetch of the published head = %+v", f)
+			}
+		})
+	}
+}
+
+func TestBranchGone(t *testing.T) {
+	r, _, c, one := started(t)
+	r.git("push", "-q", "origin", "HEAD:other")
+	r.run(r.bare, "git", "symbolic-ref", "HEAD", "refs/heads/other")
+	r.git("push", "-q", "origin", ":main")
+	wantFetch(t, c, ErrBranchGone)
+	wantDesired(t, c, one, "pump: on\n")
+	two := r.set("pump: off\n")
+	mustFetch(t, c)
+	wantDesired(t, c, two, "pump: off\n")
+}
+
+func TestEmptyRepository(t *testing.T) {
+	r := newRepo(t)
+	_, url := r.serve()
+	for _, url := range []string{url, r.bare} {
+		c := openClone(t, options(t, url))
+		wantFetch(t, c, ErrRepositoryEmpty)
+		if d, ok, err := c.Desired(); ok || err != nil {
+			t.Errorf("Desired = %+v, %v, %v", d, ok, err)
+		}
+	}
+	c := openClone(t, options(t, url))
+	wantFetch(t, c, ErrRepositoryEmpty)
+	one := r.set("pump: on\n")
+	mustFetch(t, c)
+	wantDesired(t, c, one, "pump: on\n")
+}
+
+// TestHistory: a head must descend from what is in force, however many revisions lie between, on servers with and
+// without filters.
+func TestHistory(t *testing.T) {
+	for _, filter := range []string{"true", "false"} {
+		t.Run("allowFilter="+filter, func(t *testing.T) {
+			r, srv, c, _ := started(t)
+			r.run(r.bare, "git", "config", "uploadpack.allowFilter", filter)
+
+			// Ten revisions between two polls, with a merge.
+			r.git("checkout", "-q", "-b", "side")
+			for i := range 5 {
+				r.write("README", fmt.Sprint(i))
+				r.git("add", "-A")
+				r.git("commit", "-q", "-m", "side")
+			}
+			r.git("checkout", "-q", "main")
+			for i := range 5 {
+				r.write("NEWS", fmt.Sprint(i))
+				r.git("add", "-A")
+				r.git("commit", "-q", "-m", "main")
+			}
+			r.git("merge", "-q", "--no-ff", "-m", "merge", "side")
+			r.git("commit", "-q", "--allow-empty", "-m", "after")
+			two := r.set("pump: off\n")
+			mustFetch(t, c)
+			wantDesired(t, c, two, "pump: off\n")
+
+			// Rewritten: another root, and one that goes back.
+			before := disk(t, c)
+			for _, back := range []string{"HEAD~1", "HEAD~3"} {
+				r.git("push", "-q", "-f", "origin", back+":main")
+				srv.count("")
+				for range 2 {
+					wantFetch(t, c, ErrHistoryRewritten)
+				}
+				if n := srv.count("POST"); n != 2 {
+					t.Errorf("%d packs for two fetches of a rewritten head, want 2", n)
+				}
+			}
+			r.git("checkout", "-q", "--orphan", "fresh")
+			evil := r.set("lamp: on\n")
+			wantFetch(t, c, ErrHistoryRewritten)
+			wantFetch(t, c, ErrHistoryRewritten)
+			wantDesired(t, c, two, "pump: off\n")
+			if disk(t, c) != before {
+				t.Error("the clone was written")
+			}
+
+			if err := c.Accept("abc"); err == nil {
+				t.Error("Accept of half a revision succeeded")
+			}
+			if err := c.Accept(strings.Repeat("1", 40)); err != nil {
+				t.Fatal(err)
+			}
+			wantFetch(t, c, ErrHistoryRewritten)
+			if err := c.Accept(evil); err != nil {
+				t.Fatal(err)
+			}
+			mustFetch(t, c)
+			wantDesired(t, c, evil, "lamp: on\n")
+			// Once.
+			r.git("push", "-q", "-f", "origin", two+":main")
+			wantFetch(t, c, ErrHistoryRewritten)
+			r.git("push", "-q", "-f", "origin", evil+":main")
+			mustFetch(t, c)
+			r.git("push", "-q", "-f", "origin", two+":main")
+			wantFetch(t, c, ErrHistoryRewritten)
+		})
+	}
+}
+
+func TestFollow(t *testing.T) {
+	r, srv, c, _ := started(t, func(o *Options) { o.History = Follow })
+	r.git("checkout", "-q", "--orphan", "fresh")
+	two := r.set("lamp: on\n")
+	srv.count("")
+	mustFetch(t, c)
+	wantDesired(t, c, two, "lamp: on\n")
+	if n := srv.count("POST"); n != 1 {
+		t.Errorf("%d packs, want 1", n)
+	}
+}
+
+// TestOtherRepository: another repository behind a new URL is history rewritten; a mirror of the same is not.
+func TestOtherRepository(t *testing.T) {
+	r, _, c, one := started(t)
+	o := c.o
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mirror := filepath.Join(t.TempDir(), "mirror.git")
+	r.run(r.work, "git", "clone", "-q", "--bare", r.bare, mirror)
+	o.URL = mirror
+	c = openClone(t, o)
+	if f := mustFetch(t, c); !f.Changed || !f.SameDocument {
+		t.Errorf("Fetch from a mirror = %+v", f)
+	}
+	if d := wantDesired(t, c, one, "pump: on\n"); d.URL != "file://"+mirror {
+		t.Errorf("URL = %s", d.URL)
+	}
+	_ = c.Close()
+
+	other := newRepo(t)
+	two := other.set("lamp: on\n")
+	o.URL = other.bare
+	c = openClone(t, o)
+	wantFetch(t, c, ErrHistoryRewritten)
+	wantDesired(t, c, one, "pump: on\n")
+	if err := c.Accept(two); err != nil {
+		t.Fatal(err)
+	}
+	mustFetch(t, c)
+	wantDesired(t, c, two, "lamp: on\n")
+}
+
+// TestNewClone: without a clone the first head is trusted; that it does not descend from what is in force is told.
+func TestNewClone(t *testing.T) {
+	r, _, c, one := started(t)
+	o := c.o
+	two := r.set("pump: off\n")
+	_ = c.Close()
+	for _, tt := range []struct {
+		name, active string
+		notice       bool
+	}{
+		{"descends", one, false},
+		{"is it", two, false},
+		{"nothing in force", "", false},
+		{"rewritten", strings.Repeat("7", 40), true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := os.Remove(o.Path); err != nil {
+				t.Fatal(err)
+			}
+			o.ActiveRevision = tt.active
+			c := openClone(t, o)
+			f := mustFetch(t, c)
+			wantDesired(t, c, two, "pump: off\n")
+			if (f.Notice != "") != tt.notice {
+				t.Errorf("Notice = %q, want one: %v", f.Notice, tt.notice)
+			}
+			_ = c.Close()
+		})
+	}
+}
+
+// TestDamagedClone: a file cut short or overwritten never stops Open, and the next fetch mends it.
+func TestDamagedClone(t *testing.T) {
+	_, _, c, one := started(t)
+	o := c.o
+	_ = c.Close()
+	whole, err := os.ReadFile(o.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, lost := 0, 0
+	for i := range 31 {
+		size := len(whole) * i / 30
+		if err := os.WriteFile(o.Path, whole[:size], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Open(o)
+		if err != nil {
+			t.Fatalf("cut at %d: Open = %v", size, err)
+		}
+		if _, ok, _ := c.Desired(); ok {
+			kept++
+			wantDesired(t, c, one, "pump: on\n")
+		} else {
+			lost++
+			if n := c.Notices(); len(n) != 1 || n[0].What != "set-aside" {
+				t.Errorf("cut at %d: Notices = %v", size, n)
+			}
+		}
+		if f := mustFetch(t, c); f.Revision != one {
+			t.Errorf("cut at %d: Fetch = %+v", size, f)
+		}
+		wantDesired(t, c, one, "pump: on\n")
+		if err := c.Close(); err != nil {
+			t.Errorf("cut at %d: Close = %v", size, err)
+		}
+	}
+	if kept == 0 || lost == 0 {
+		t.Errorf("kept %d, lost %d: the test has lost its point", kept, lost)
+	}
+}
+
+// TestObjectsRot: the document has a sum of its own; it stays when the objects behind it do not.
+func TestObjectsRot(t *testing.T) {
+	_, srv, c, one := started(t)
+	o := c.o
+	_ = c.Close()
+	whole, err := os.ReadFile(o.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := bytes.ReplaceAll(whole, []byte("author Ada"), []byte("author Bob")) // in the revision only
+	if bytes.Equal(bad, whole) {
+		t.Fatal("the revision is not where it was expected")
+	}
+	if err := os.WriteFile(o.Path, bad, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c = openClone(t, o)
+	wantDesired(t, c, one, "pump: on\n")
+	if n := c.Notices(); len(n) != 2 || n[0].What != "objects-lost" || n[1].What != "set-aside" {
+		t.Errorf("Notices = %v", n)
+	}
+	_ = c.Close()
+	c = openClone(t, o) // and it is on disk, in the new file
+	wantDesired(t, c, one, "pump: on\n")
+	srv.count("")
+	mustFetch(t, c)
+	if n := srv.count("POST"); n != 1 {
+		t.Errorf("%d packs, want 1: the objects are to be fetched again", n)
+	}
+	mustFetch(t, c)
+	if n := srv.count("POST"); n != 0 {
+		t.Errorf("%d packs, want 0", n)
+	}
+}
+
+// TestServerFaults: what a server or something in between can do wrong.
+func TestServerFaults(t *testing.T) {
+	portal := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, "<html>Welcome to the harbour's WiFi</html>")
+	}))
+	defer portal.Close()
+	type front = func(http.ResponseWriter, *http.Request, http.Handler)
+	status := func(code int) front {
+		return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+			http.Error(w, "go away\x1b[31m\n", code)
+		}
+	}
+	onPost := func(f front) front {
+		return func(w http.ResponseWriter, q *http.Request, next http.Handler) {
+			if q.Method == http.MethodPost {
+				f(w, q, next)
+				return
+			}
+			next.ServeHTTP(w, q)
+		}
+	}
+	tests := []struct {
+		name  string
+		front front
+		kind  Kind
+	}{
+		{"404", status(404), ErrAuthOrNotFound},
+		{"401", status(401), ErrAuthOrNotFound},
+		{"403", status(403), ErrAuthOrNotFound},
+		{"500", status(500), ErrOffline},
+		{"503", status(503), ErrOffline},
+		{"503 to the request for a pack", onPost(status(503)), ErrOffline},
+		{"captive portal", func(w http.ResponseWriter, q *http.Request, _ http.Handler) { portal.Config.Handler.ServeHTTP(w, q) }, ErrProtocol},
+		{"captive portal that redirects", func(w http.ResponseWriter, q *http.Request, _ http.Handler) {
+			http.Redirect(w, q, portal.URL+"/welcome", http.StatusFound)
+		}, ErrProtocol},
+		{"portal that says it is git", func(w http.ResponseWriter, q *http.Request, _ http.Handler) {
+			w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+			_, _ = io.WriteString(w, "<html>Welcome</html>")
+		}, ErrProtocol},
+		{"empty answer to the first question", func(w http.ResponseWriter, q *http.Request, _ http.Handler) {
+			w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+		}, ErrProtocol},
+		{"empty answer to the request for a pack", onPost(func(w http.ResponseWriter, q *http.Request, _ http.Handler) {
+			w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+		}), ErrProtocol},
+		{"portal in the middle", onPost(func(w http.ResponseWriter, q *http.Request, _ http.Handler) {
+			portal.Config.Handler.ServeHTTP(w, q)
+		}), ErrProtocol},
+		{"silence", func(w http.ResponseWriter, q *http.Request, _ http.Handler) { <-q.Context().Done() }, ErrOffline},
+		{"silence in the middle", onPost(func(w http.ResponseWriter, q *http.Request, _ http.Handler) {
+			w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+			_, _ = io.WriteString(w, "0034shallow ")
+			w.(http.Flusher).Flush()
+			_, _ = io.Copy(io.Discard, q.Body) // or the server does not see that the client has gone
+			<-q.Context().Done()
+		}), ErrOffline},
+		{"drops the connection", func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) }, ErrOffline},
+		{"endless advertisement", func(w http.ResponseWriter, q *http.Request, _ http.Handler) {
+			w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+			_, _ = io.WriteString(w, "001e# service=git-upload-pack\n0000")
+			line := strings.Repeat("1", 40) + " refs/heads/" + strings.Repeat("x", 100)
+			_, _ = fmt.Fprintf(w, "%04x%s\x00ofs-delta\n", len(line)+15, line)
+			line += "\n"
+			for {
+				if _, err := fmt.Fprintf(w, "%04x%s", len(line)+4, line); err != nil {
+					return
+				}
+			}
+		}, ErrTooLarge},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r, srv, c, one := started(t, func(o *Options) { o.StallTimeout = 300 * time.Millisecond; o.MaxAdvertisementBytes = 1 << 20 })
+			two := r.set("pump: off\n")
+			before := disk(t, c)
+			srv.setFront(tt.front)
+			for range 2 {
+				e := wantFetch(t, c, tt.kind)
+				if s := e.Error(); strings.ContainsAny(s, "\n\x1b") || len(s) > 600 {
+					t.Errorf("error is not one short line: %q", s)
+				}
+			}
+			wantDesired(t, c, one, "pump: on\n")
+			if disk(t, c) != before {
+				t.Error("the clone was written")
+			}
+			srv.setFront(nil)
+			mustFetch(t, c)
+			wantDesired(t, c, two, "pump: off\n")
+		})
+	}
+}
+
+// recorded is the answer to a request for a pack.
+func recorded(t *testing.T, c *Clone, srv *server) []byte {
+	t.Helper()
+	var got []byte
+	srv.setFront(func(w http.ResponseWriter, q *http.Request, next http.Handler) {
+		if q.Method != http.MethodPost {
+			next.ServeHTTP(w, q)
+			return
+		}
+		rec := httptest.NewRecorder()
+		next.ServeHTTP(rec, q)
+		got = rec.Body.Bytes()
+		panic(http.ErrAbortHandler)
+	})
+	wantFetch(t, c, ErrOffline)
+	srv.setFront(nil)
+	return got
+}
+
+// TestCutAndDamagedPacks: an answer cut at any point, or with any byte changed, publishes nothing and leaves nothing.
+func TestCutAndDamagedPacks(t *testing.T) {
+	r, srv, c, one := started(t)
+	two := r.set("pump: off\n")
+	before := disk(t, c)
+	whole := recorded(t, c, srv)
+	var answer []byte
+	srv.setFront(func(w http.ResponseWriter, q *http.Request, next http.Handler) {
+		if q.Method != http.MethodPost {
+			next.ServeHTTP(w, q)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+		_, _ = w.Write(answer)
+	})
+	try := func(what string) bool {
+		t.Helper()
+		_, st, err := c.remote.converse(context.Background(), question{old: plumbing.NewHash(one)})
+		if err == nil && (st.desired.Revision != two || string(st.desired.Data) != "pump: off\n") {
+			t.Fatalf("%s: took %q at %s for the document", what, st.desired.Data, st.desired.Revision)
+		}
+		if k := classify("", cmp.Or(err, error(ErrStore)), time.Now(), c.remote.redact).Kind; err != nil && k != ErrOffline && k != ErrProtocol && k != ErrTooLarge {
+			t.Errorf("%s: %v is %s", what, err, k)
+		}
+		return err == nil
+	}
+	for cut := 0; cut < len(whole); cut++ {
+		answer = whole[:cut]
+		if try(fmt.Sprintf("cut at %d of %d", cut, len(whole))) && cut < len(whole)-4 {
+			t.Errorf("an answer cut at %d of %d passed", cut, len(whole)) // only the last flush may be missing
+		}
+	}
+	harmless := 0
+	for at := range whole {
+		answer = bytes.Clone(whole)
+		answer[at] ^= 0x21
+		if try(fmt.Sprintf("byte %d of %d changed", at, len(whole))) {
+			harmless++ // in what only the protocol needs: the shallow list, NAK
+		}
+	}
+	if harmless > 80 {
+		t.Errorf("%d of %d bytes can be changed unnoticed", harmless, len(whole))
+	}
+	wantDesired(t, c, one, "pump: on\n")
+	if disk(t, c) != before {
+		t.Error("the clone was written")
+	}
+}
+
+// TestHundredCutFetches: they leave no growth, in memory that lives on or on disk.
+func TestHundredCutFetches(t *testing.T) {
+	r, srv, c, one := started(t)
+	r.write("other", strings.Repeat("not compressible? "+fmt.Sprint(time.Now().UnixNano()), 1000))
+	two := r.set("pump: off\n")
+	before := disk(t, c)
+	srv.setFront(func(w http.ResponseWriter, q *http.Request, next http.Handler) {
+		if q.Method != http.MethodPost {
+			next.ServeHTTP(w, q)
+			return
+		}
+		rec := httptest.NewRecorder()
+		next.ServeHTTP(rec, q)
+		w.Header().Set("Content-Type", rec.Header().Get("Content-Type"))
+		w.Header().Set("Content-Length", fmt.Sprint(rec.Body.Len()))
+		_, _ = w.Write(rec.Body.Bytes()[:rec.Body.Len()/2])
+	})
+	for range 100 {
+		wantFetch(t, c, ErrOffline)
+	}
+	wantDesired(t, c, one, "pump: on\n")
+	if disk(t, c) != before {
+		t.Error("the clone was written")
+	}
+	if n := c.left.Load(); n != 0 {
+		t.Errorf("%d conversations are left behind", n)
+	}
+	srv.setFront(nil)
+	mustFetch(t, c)
+	wantDesired(t, c, two, "pump: off\n")
+}
+
+func TestUnreachable(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	for _, url := range []string{"http://" + addr + "/state.git", "http://no-such-host.invalid/state.git"} {
+		c := openClone(t, options(t, url))
+		wantFetch(t, c, ErrOffline)
+	}
+	c := openClone(t, options(t, filepath.Join(t.TempDir(), "nothing.git")))
+	wantFetch(t, c, ErrAuthOrNotFound)
+}
+
+// TestTooSlow: a server that trickles is a dead link, though it is never silent for long.
+func TestTooSlow(t *testing.T) {
+	_, srv, c, one := started(t, func(o *Options) { o.StallTimeout = 200 * time.Millisecond; o.MinBytesPerSecond = 1000 })
+	srv.setFront(func(w http.ResponseWriter, q *http.Request, _ http.Handler) {
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+		_, _ = io.WriteString(w, "001e# service=git-upload-pack\n0000fff0")
+		for {
+			select {
+			case <-q.Context().Done():
+				return
+			case <-time.After(20 * time.Millisecond):
+				if _, err := io.WriteString(w, "1"); err != nil {
+					return
+				}
+				w.(http.Flusher).Flush()
+			}
+		}
+	})
+	wantFetch(t, c, ErrOffline)
+	wantDesired(t, c, one, "pump: on\n")
+}
+
+// TestContextEnds: Fetch returns when its context does, and when its own time is over.
+func TestContextEnds(t *testing.T) {
+	_, srv, c, _ := started(t, func(o *Options) { o.StallTimeout = time.Minute; o.FetchTimeout = 400 * time.Millisecond })
+	srv.setFront(func(_ http.ResponseWriter, q *http.Request, _ http.Handler) { <-q.Context().Done() })
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if _, err := c.Fetch(ctx); !errors.Is(err, ErrOffline) {
+		t.Errorf("Fetch = %v", err)
+	}
+	start := time.Now()
+	wantFetch(t, c, ErrOffline)
+	if d := time.Since(start); d > 20*time.Second {
+		t.Errorf("Fetch took %v", d)
+	}
+}
+
+// TestConcurrent is for the race detector: Desired, Notices and Accept beside Fetch.
+func TestConcurrent(t *testing.T) {
+	r, _, c, _ := started(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if d, ok, err := c.Desired(); err != nil || !ok || !strings.HasPrefix(string(d.Data), "pump: ") {
+					t.Errorf("Desired = %+v, %v, %v", d, ok, err)
+					return
+				}
+				_ = c.Notices()
+				_ = c.Accept(strings.Repeat("1", 40))
+				_, _, _ = Read(c.o.Path)
+			}
+		})
+	}
+	for range 2 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = c.Fetch(ctx)
+			}
+		})
+	}
+	for i := range 8 {
+		r.set(fmt.Sprintf("pump: on # %d\n", i))
+	}
+	mustFetch(t, c)
+	cancel()
+	wg.Wait()
+	if d, _, _ := c.Desired(); string(d.Data) != "pump: on # 7\n" {
+		t.Errorf("Desired = %q", d.Data)
+	}
+}
+
+// TestReadBesideTheAgent: a command looks at a clone that is locked, missing, or no clone.
+func TestReadBesideTheAgent(t *testing.T) {
+	_, _, c, one := started(t)
+	if d, ok, err := Read(c.o.Path); err != nil || !ok || d.Revision != one {
+		t.Errorf("Read of a locked clone = %+v, %v, %v", d, ok, err)
+	}
+	if _, err := Open(c.o); !errors.Is(err, ErrStore) {
+		t.Errorf("second Open = %v, want %s", err, ErrStore)
+	}
+	dir := t.TempDir()
+	if d, ok, err := Read(filepath.Join(dir, "clone.db")); err != nil || ok {
+		t.Errorf("Read of nothing = %+v, %v, %v", d, ok, err)
+	}
+	junk := filepath.Join(dir, "junk.db")
+	if err := os.WriteFile(junk, bytes.Repeat([]byte("junk"), 5000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if d, ok, err := Read(junk); !errors.Is(err, ErrStore) || ok {
+		t.Errorf("Read of junk = %+v, %v, %v", d, ok, err)
+	}
+}
+
+func TestOpenRefusesOptions(t *testing.T) {
+	for _, change := range []func(*Options){
+		func(o *Options) { o.File = "../etc/passwd" },
+		func(o *Options) { o.File = "/greenhouse.yaml" },
+		func(o *Options) { o.File = "a//b" },
+		func(o *Options) { o.File = "" },
+		func(o *Options) { o.History = "rewrite" },
+		func(o *Options) { o.URL = "gopher://example.org/x" },
+		func(o *Options) { o.URL = "http://us%er:hunter2@exa mple.org/x" },
+	} {
+		o := options(t, "http://127.0.0.1:1/state.git")
+		change(&o)
+		if c, err := Open(o); err == nil {
+			t.Errorf("Open(%+v) = %v, want an error", o, c)
+		} else if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("error tells the password: %v", err)
+		}
+	}
+}
