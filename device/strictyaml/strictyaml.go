@@ -323,7 +323,7 @@ func (m *Map) Err() error {
 		m.each(func(k, _ *yaml.Node) bool {
 			if !slices.Contains(m.asked, k.Value) {
 				m.doc.errorf(k.Line, k.Column, "%sunknown key %q%s, must be one of %s",
-					prefix(m.parent), short(k.Value), DidYouMean(k.Value, m.asked), strings.Join(m.asked, ", "))
+					prefix(m.parent), short(k.Value), didYouMean(k.Value, m.asked), strings.Join(m.asked, ", "))
 			}
 			return true
 		})
@@ -385,8 +385,8 @@ func short(s string) string {
 	return s
 }
 
-// DidYouMean returns ` (did you mean "pump"?)` if one of known is close to word, else "".
-func DidYouMean(word string, known []string) string {
+// didYouMean returns ` (did you mean "pump"?)` if one of known is close to word, else "".
+func didYouMean(word string, known []string) string {
 	if len(word) > 64 {
 		return ""
 	}

@@ -18,7 +18,7 @@ import (
 // value is absent, and also, with a problem noted, if it is wrong or a required one is missing.
 type Value struct {
 	doc      *doc
-	path     string
+	path     string     // as people write it, such as guard.checks[0].max
 	node     *yaml.Node // nil: absent
 	in       *yaml.Node // the mapping in which it is missing, or what stands in its place
 	required bool
@@ -26,17 +26,6 @@ type Value struct {
 
 // Present reports whether something stands there, be it right or wrong.
 func (v Value) Present() bool { return v.node != nil }
-
-// Path is the value's place as people write it, such as guard.checks[0].max.
-func (v Value) Path() string { return v.path }
-
-// Line is the value's line, from 1; 0 if it is absent.
-func (v Value) Line() int {
-	if v.node == nil {
-		return 0
-	}
-	return v.node.Line
-}
 
 // Errorf notes a problem at the value's place, or, if it is absent, at that of the mapping in which it is missing.
 func (v Value) Errorf(format string, args ...any) {
