@@ -703,7 +703,11 @@ func (g *Guard) lookNow(now time.Duration) bootslot.Look {
 		if m.Ended == 0 || m.Fatal && m.Value == nil {
 			continue // not measured
 		}
-		k.Samples = append(k.Samples, bootslot.Sample{Check: m.Name, OK: m.OK, Message: m.Message, At: m.Started})
+		at := m.Started
+		if !m.OK {
+			at = m.Ended // a check that is stuck fails again and again in one measurement
+		}
+		k.Samples = append(k.Samples, bootslot.Sample{Check: m.Name, OK: m.OK, Message: m.Message, At: at})
 	}
 	return k
 }

@@ -21,6 +21,7 @@ type verb struct {
 // verbs are listed in the order of the help.
 var verbs = []verb{
 	{"serve", "simulate a greenhouse that speaks the device contract", serve},
+	{"demo", "a whole Holdfast on this machine, to play with", demo},
 }
 
 const (
