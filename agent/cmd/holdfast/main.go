@@ -23,7 +23,7 @@ import (
 // version is set by the build (-ldflags -X main.version=…).
 var version = ""
 
-// ConfigEnv names the environment variable that --config defaults to.
+// configEnv names the environment variable that --config defaults to.
 const configEnv = "HOLDFAST_CONFIG"
 
 func main() {
@@ -87,7 +87,9 @@ Exit codes: 0 fine, 1 not fine, 2 misuse.`,
 	root.PersistentFlags().StringVar(&where.config, "config", def, "the configuration `file`; also from $"+configEnv)
 	root.PersistentFlags().StringVar(&where.share, "share", fallback.Dir, "the `folder` whose profile.yaml and fallback.yaml override the baked-in ones")
 	root.AddCommand(
-		newRun(&where), newStatus(&where), newVersion(),
+		newRun(&where), newStatus(&where), newSlots(&where), newMarks(&where), newHistory(&where),
+		newRetry(&where), newRollback(&where), newSuspend(&where), newResume(&where), newSync(&where), newAccept(&where),
+		newValidate(&where), newVersion(),
 	)
 	return root, began
 }

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"holdfast/agent/desired"
 	"holdfast/agent/gitclone"
 	"holdfast/agent/status"
@@ -155,7 +157,7 @@ func (b *board) sources(ctx context.Context) status.Sources {
 			}
 		}
 		if err != nil {
-			s.DeviceWhy = why(err)
+			s.DeviceWhy = strings.ReplaceAll(err.Error(), "\n", "; ")
 		}
 	}
 	return s
@@ -177,10 +179,17 @@ func (b *board) declared() (*status.Declared, string) {
 	return &status.Declared{Fields: r.Fields, Image: r.Image, Digest: r.Digest(), Revision: d.Revision, Subject: d.Subject, Retry: retry}, ""
 }
 
-// why is an error on one line, without what everybody knows.
+// why says in one line why somebody does not answer, or what is wrong with a file.
 func why(err error) string {
-	text := strings.ReplaceAll(err.Error(), "\n", "; ")
-	return strings.TrimPrefix(text, api.ErrSilent.Error()+": ")
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT) && errors.As(err, new(*net.OpError)):
+		return "it does not run"
+	case errors.Is(err, unix.EACCES) && errors.As(err, new(*net.OpError)):
+		return "this user may not ask it"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "it runs and does not answer"
+	}
+	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
 // agentClient asks the agent over its socket.

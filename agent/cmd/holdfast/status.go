@@ -1,31 +1,51 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"holdfast/agent/status"
+	"holdfast/bootslot"
+	"holdfast/bootslot/api"
 )
 
 func newStatus(where *place) *cobra.Command {
-	var asJSON bool
+	var asJSON, watch bool
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Say how it stands",
-		Args:  cobra.NoArgs,
+		Short: "Say how it stands: what is in force, what is tried or held and why, and whether all is well",
+		Long: `Say how it stands. The first line is the summary.
+
+It asks agent and guard, and reads the files of whoever is dead.
+
+Exit code 0: all is well. A trial, a held field, a suspension and being offline are well: that is
+Holdfast at work. Exit code 1: somebody ought to look. The guard or the agent is dead, the device does
+not answer or is not as it is to be, a required check fails on the release in force, the repository
+cannot be used for another reason than the link, or something is wrong with Holdfast's own files.
+The lines that begin with ! say which.`,
+		Example: `  holdfast status
+  holdfast status --json | jq .decision
+  holdfast status --watch`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := where.open()
-			v := status.Build(b.sources(cmd.Context()))
+			show := func(w io.Writer, v status.View) error { return showStatus(newPrinter(w), &b, v) }
 			if asJSON {
-				out, err := json.MarshalIndent(v, "", "  ")
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s\n", out)
-			} else {
-				fmt.Fprintln(cmd.OutOrStdout(), v.Summary)
+				show = printJSON[status.View]
+			}
+			if watch {
+				return watchStatus(cmd.Context(), cmd.OutOrStdout(), &b, show, !asJSON)
+			}
+			v := status.Build(b.sources(cmd.Context()))
+			if err := show(cmd.OutOrStdout(), v); err != nil {
+				return err
 			}
 			if !v.Fine {
 				return errNotFine
@@ -34,5 +54,278 @@ func newStatus(where *place) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print the whole view as JSON")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "go on, and print it again whenever it has changed")
 	return c
+}
+
+func printJSON[T any](w io.Writer, v T) error {
+	out, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", out)
+	return err
+}
+
+// watchEvery is how often a watcher looks.
+const watchEvery = time.Second
+
+// watchStatus shows the view again whenever it differs in more than time passing; on a terminal it stays in place and runs along.
+func watchStatus(ctx context.Context, w io.Writer, b *board, show func(io.Writer, status.View) error, text bool) error {
+	inPlace := text && isTerminal(w)
+	last := ""
+	for {
+		v := status.Build(b.sources(ctx))
+		if ctx.Err() != nil {
+			return nil
+		}
+		if now := fingerprint(v); inPlace || now != last {
+			if inPlace {
+				fmt.Fprint(w, "\x1b[H\x1b[2J")
+			} else if last != "" && text {
+				fmt.Fprintln(w)
+			}
+			last = now
+			if err := show(w, v); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-b.clock.After(watchEvery):
+		}
+	}
+}
+
+// fingerprint is what of a view does not change by time passing alone.
+func fingerprint(v status.View) string {
+	v.At, v.Summary, v.Details, v.NotFine = time.Time{}, "", nil, nil
+	v.DeviceCycles, v.GitCycles, v.Device.SecondsAgo, v.Device.Readings = 0, 0, 0, nil
+	v.Git.LastFetch, v.Git.NextInSeconds, v.Git.Running, v.Git.Times = time.Time{}, 0, false, 0
+	v.Checks = slices.Clone(v.Checks)
+	for i := range v.Checks {
+		v.Checks[i].SinceSeconds, v.Checks[i].Message = 0, ""
+	}
+	if t := v.Trial; t != nil {
+		c := *t
+		c.EndsInSeconds = 0
+		v.Trial = &c
+	}
+	if d := v.Decision; d != nil {
+		c := *d
+		c.Reason, c.WaitSeconds = "", 0
+		v.Decision = &c
+	}
+	if s := v.Suspended; s != nil {
+		c := *s
+		c.SecondsLeft = 0
+		v.Suspended = &c
+	}
+	b, _ := json.Marshal(v)
+	return string(b)
+}
+
+func showStatus(p printer, b *board, v status.View) error {
+	headline := green
+	switch {
+	case !v.Fine:
+		headline = red
+	case v.Phase != api.PhaseIdle || v.Decision != nil && len(v.Decision.Held) > 0:
+		headline = yellow
+	}
+	p.line("%s", p.paint(headline, v.Summary))
+	for _, d := range v.Details {
+		if slices.Contains(v.NotFine, d) {
+			p.line("  %s %s", p.paint(red, "!"), d)
+		} else {
+			p.line("  · %s", d)
+		}
+	}
+	p.line("")
+	showFields(p, b, v)
+	p.line("")
+
+	row := func(name, format string, args ...any) []cell {
+		return []cell{{name, faint}, {text: fmt.Sprintf(format, args...)}}
+	}
+	var rows [][]cell
+	if len(v.Device.Readings) > 0 {
+		rows = append(rows, row("readings", "%s", readingsText(b.profile, v.Device.Readings)))
+	}
+	if d := v.Declared; d != nil {
+		text := shortRevision(d.Revision)
+		if d.Subject != "" {
+			text += fmt.Sprintf(" %q", d.Subject)
+		}
+		text += ", content " + d.Digest.Short()
+		if d.Retry > 0 {
+			text += fmt.Sprintf(", retry: %d", d.Retry)
+		}
+		rows = append(rows, row("declared", "%s", text))
+	}
+	if d := v.Decision; d != nil {
+		text := string(d.Kind)
+		if d.Forecast {
+			text = "would be " + text
+		}
+		if d.Mixed {
+			text += ", mixed: no revision has it"
+		}
+		if d.Reason != "" {
+			text += ": " + d.Reason
+		}
+		rows = append(rows, row("decision", "%s", text))
+	}
+	inForce := "the fallback"
+	if v.Active != "" {
+		inForce = fmt.Sprintf("slot %s, %s, content %s", v.Active, shortRevision(v.LastKnownGood.Revision), shortDigest(v.LastKnownGood.Digest))
+	}
+	rows = append(rows, row("in force", "%s", inForce))
+	if v.Previous != nil {
+		rows = append(rows, row("previous", "%s, content %s", shortRevision(v.Previous.Revision), v.Previous.Digest.Short()))
+	}
+	if l := v.LastVerdict; l != nil {
+		text := fmt.Sprintf("%s, %s, content %s, %s", l.Kind, shortRevision(l.Revision), shortDigest(l.Digest), wall(l.At))
+		if l.Check != "" {
+			text += ", " + l.Check
+		}
+		rows = append(rows, row("last verdict", "%s", text))
+	}
+	active := 0
+	for _, m := range v.Marks {
+		if !m.Retired {
+			active++
+		}
+	}
+	if len(v.Marks) > 0 {
+		rows = append(rows, row("marks", "%d, %d retired (holdfast marks)", len(v.Marks), len(v.Marks)-active))
+	}
+	if len(v.Checks) > 0 {
+		rows = append(rows, row("checks", "%s", checksText(v.Checks)))
+	}
+	rows = append(rows, row("repository", "%s", gitText(v.Git)))
+	rows = append(rows, row("driven by", "%s", v.Driver))
+	rows = append(rows, row("agent", "%s", processText(v.Agent)), row("guard", "%s", processText(v.Guard)))
+	p.table("  ", rows)
+	return nil
+}
+
+// showFields writes one line per field: what is declared, what is to be, what is, and what is odd about it.
+func showFields(p printer, b *board, v status.View) {
+	head := []cell{{"", faint}, {"declared", faint}, {"effective", faint}, {"device", faint}}
+	rows := [][]cell{head}
+	names := fieldNames(b.profile, v.Effective.Fields)
+	for _, name := range names {
+		declared := "-"
+		if v.Declared != nil {
+			declared = v.Declared.Fields[name]
+		}
+		got, ok := v.Device.Observed[name]
+		if !ok {
+			got = "?"
+		}
+		var notes []string
+		paintDeclared, paintGot := plain, plain
+		if v.Decision != nil {
+			for _, h := range v.Decision.Held {
+				if h.Field == name {
+					notes = append(notes, fmt.Sprintf("held by mark %d", h.Mark))
+					paintDeclared = yellow
+				}
+			}
+		}
+		if v.Trial != nil && slices.Contains(v.Trial.Changed, name) {
+			notes = append(notes, "on trial")
+		}
+		for _, d := range v.Device.Drift {
+			if d.Field == name {
+				paintGot = red
+				notes = append(notes, "drifted")
+			}
+		}
+		if msg, ok := v.Device.Refused[name]; ok {
+			notes = append(notes, "refused: "+msg)
+		}
+		if slices.Contains(v.Device.NonConvergent, name) {
+			notes = append(notes, "does not converge")
+		}
+		if slices.Contains(v.Device.Contended, name) {
+			notes = append(notes, "contended")
+		}
+		rows = append(rows, []cell{{text: name}, {declared, paintDeclared}, {v.Effective.Fields[name], bold}, {got, paintGot}, {strings.Join(notes, "; "), yellow}})
+	}
+	if img := v.Effective.Image; img != nil || v.Declared != nil && v.Declared.Image != nil {
+		rows = append(rows, []cell{{text: bootslot.ImageField}, {text: imageText(declaredImage(v))}, {imageText(img), bold}})
+	}
+	p.table("  ", rows)
+}
+
+func declaredImage(v status.View) *bootslot.Image {
+	if v.Declared == nil {
+		return nil
+	}
+	return v.Declared.Image
+}
+
+func imageText(i *bootslot.Image) string {
+	if i == nil {
+		return "-"
+	}
+	return i.Version
+}
+
+func checksText(checks []api.Check) string {
+	hold, required := 0, 0
+	var bad []string
+	for _, c := range checks {
+		if c.Required {
+			required++
+			if c.OK {
+				hold++
+			}
+		}
+		if c.Known && !c.OK {
+			text := c.Name
+			if !c.Required {
+				text += " (wanted)"
+			}
+			if c.Message != "" {
+				text += ": " + c.Message
+			}
+			bad = append(bad, text)
+		}
+	}
+	text := fmt.Sprintf("%d of %d required ones hold", hold, required)
+	if len(bad) > 0 {
+		text += "; " + strings.Join(bad, "; ")
+	}
+	return text
+}
+
+func gitText(g status.Git) string {
+	text := g.State
+	if !g.Since.IsZero() {
+		text += " since " + wall(g.Since)
+	}
+	if g.RemoteRevision != "" {
+		text += ", head " + shortRevision(g.RemoteRevision)
+	}
+	if !g.LastFetch.IsZero() {
+		text += ", last fetch " + wall(g.LastFetch)
+	}
+	switch {
+	case g.Running && g.State != status.GitOK:
+		text += ", fetching"
+	case g.State != status.GitUnknown && g.State != status.GitOK:
+		text += ", next in " + span(g.NextInSeconds)
+	}
+	return text
+}
+
+func processText(p status.Process) string {
+	if !p.Alive {
+		return "dead: " + p.Why
+	}
+	return fmt.Sprintf("alive, pid %d, %s", p.PID, p.Version)
 }

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/status"
+	"holdfast/bootslot"
+)
+
+func newMarks(where *place) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "marks",
+		Short: "Show what failed here and is not tried again, why, and what lifts it",
+		Long: `Show the marks, oldest first. A mark says "failed, don't retry" of a set of changed fields: while what is
+declared contains all of the set, those fields stay at last-known-good. * is before the marks that hold
+something now. A retired mark's set is part of last-known-good meanwhile, and holds nothing.
+
+A mark is lifted by declaring another value for a field of its set, by raising 'retry:' in the declared
+file, or by 'holdfast retry'.`,
+		Example: "  holdfast marks",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b := where.open()
+			v := status.Build(b.sources(cmd.Context()))
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), v.Marks)
+			}
+			p := newPrinter(cmd.OutOrStdout())
+			if len(v.Marks) == 0 {
+				p.line("There are no marks: nothing has failed here.")
+			}
+			for i, m := range v.Marks {
+				if i > 0 {
+					p.line("")
+				}
+				showMark(p, &b, v, m)
+			}
+			if d := v.Decision; d != nil && len(d.Marks) > 0 {
+				p.line("")
+				p.line("To try what is held once more: write 'retry: %d' into the declared file, or run 'holdfast retry'.", d.RetryNumber)
+			}
+			showProblems(p, v)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print them as JSON")
+	return c
+}
+
+func showMark(p printer, b *board, v status.View, m bootslot.Mark) {
+	star, state := " ", ""
+	if d := v.Decision; d != nil && slices.Contains(d.Marks, m.ID) {
+		star = "*"
+	}
+	if m.Retired {
+		state = "  (retired)"
+	}
+	p.line("%s mark %d  %s%s", p.paint(yellow, star), m.ID, p.paint(bold, fieldsText(b.profile, m.Set)), p.paint(faint, state))
+	row := func(name, text string) []cell { return []cell{{name, faint}, {text: text}} }
+	cause := causeText[m.Cause]
+	if m.Cause == bootslot.CauseOperator && m.Who != "" {
+		cause += " (" + m.Who + ")"
+	}
+	rows := [][]cell{row("cause", cause)}
+	if m.Check != "" || m.Message != "" {
+		rows = append(rows, row("check", strings.Trim(m.Check+": "+m.Message, ": ")))
+	}
+	rows = append(rows, row("revision", shortRevision(m.Revision)))
+	for _, r := range []struct {
+		name string
+		r    bootslot.Readings
+	}{{"before", m.Before}, {"during", m.During}, {"after", m.After}} {
+		if len(r.r) > 0 {
+			rows = append(rows, row(r.name, readingsText(b.profile, r.r)))
+		}
+	}
+	var digests []string
+	for _, d := range m.Candidates {
+		digests = append(digests, d.Short())
+	}
+	if len(digests) > 0 {
+		rows = append(rows, row("contents", strings.Join(digests, " ")))
+	}
+	if !m.At.IsZero() {
+		rows = append(rows, row("when", wall(m.At)))
+	}
+	p.table("    ", rows)
+}
+
+var causeText = map[bootslot.Cause]string{
+	bootslot.CauseFailed:      "failed: a check that held before did not hold with it, and holds without it",
+	bootslot.CauseEnvironment: "environment: it failed, but so did last-known-good afterwards; it may be tried again once that is well",
+	bootslot.CauseAttempts:    "attempts: none of its trials came to a conclusion",
+	bootslot.CauseOperator:    "operator: somebody rolled back from it",
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/status"
+)
+
+func newRetry(where *place) *cobra.Command {
+	return &cobra.Command{
+		Use:   "retry",
+		Short: "Let what is declared now have one more trial, past all marks",
+		Long: `Let what is declared now have one more trial, past all marks, pauses and attempts. It is the same leave as a
+raised 'retry:' in the declared file, but for this board alone and for the content that is declared at
+this moment. It is used up by a trial that comes to a conclusion; if it fails, the content is marked again.
+
+It does not wait for the trial: 'holdfast status --watch' shows it.`,
+		Example: "  holdfast retry",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			b := where.open()
+			b.warn(newPrinter(cmd.ErrOrStderr()))
+			if _, err := b.guard.Retry(ctx); err != nil {
+				return told(err)
+			}
+			alive := b.poke(ctx)
+			v := status.Build(b.sources(ctx))
+			p := newPrinter(cmd.OutOrStdout())
+			content := "what is declared"
+			if d := v.Declared; d != nil {
+				content = "content " + d.Digest.Short() + " of revision " + shortRevision(d.Revision)
+				if d.Subject != "" {
+					content += " (" + d.Subject + ")"
+				}
+			}
+			p.line("Granted: %s gets one trial past all marks.", content)
+			switch {
+			case v.Trial != nil:
+				p.line("Its trial runs.")
+			case v.Decision != nil && v.Decision.Reason != "":
+				p.line("Next: its trial starts when this is over: %s.", v.Decision.Reason)
+			default:
+				p.line("Next: its trial starts as soon as the checks have held at rest.")
+			}
+			agentNote(p, alive)
+			p.line("Follow it with 'holdfast status --watch'.")
+			return nil
+		},
+	}
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/status"
+	"holdfast/bootslot"
+)
+
+func newSlots(where *place) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "slots",
+		Short: "Show the two slots, what is in force, and what it could go back to",
+		Long: `Show slot A and slot B of the ledger, the previous release (for 'holdfast rollback') and the fallback
+(for 'holdfast rollback --to fallback'). * marks what is in force.`,
+		Example: "  holdfast slots",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b := where.open()
+			v := status.Build(b.sources(cmd.Context()))
+			fallback := b.profile.Fallback
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), struct {
+					Slots    map[bootslot.SlotName]bootslot.Slot `json:"slots"`
+					Active   bootslot.SlotName                   `json:"active,omitempty"`
+					Previous *bootslot.Slot                      `json:"previous,omitempty"`
+					Fallback bootslot.Release                    `json:"fallback"`
+				}{v.Slots, v.Active, v.Previous, bootslot.Release{Fields: fallback}})
+			}
+			p := newPrinter(cmd.OutOrStdout())
+			rows := [][]cell{{{text: " "}, {"slot", faint}, {"status", faint}, {"revision", faint}, {"content", faint}, {"fields", faint}}}
+			add := func(name, stat string, s bootslot.Slot, inForce bool) {
+				mark := " "
+				if inForce {
+					mark = "*"
+				}
+				fields := fieldsText(b.profile, s.Release.Fields)
+				if s.Declared != "" && s.Declared != s.Digest {
+					fields += "  (mixed: declared was " + s.Declared.Short() + ")"
+				}
+				rows = append(rows, []cell{{mark, green}, {name, bold}, {stat, slotPaint[s.Status]}, {text: shortRevision(s.Revision)}, {text: shortDigest(s.Digest)}, {text: fields}})
+			}
+			for _, name := range []bootslot.SlotName{bootslot.SlotA, bootslot.SlotB} {
+				add(string(name), string(v.Slots[name].Status), v.Slots[name], v.Active == name)
+			}
+			if v.Previous != nil {
+				add("previous", "proven", *v.Previous, false)
+			}
+			f := bootslot.Release{Fields: fallback}
+			add("fallback", "baked in", bootslot.Slot{Release: f, Digest: f.Digest()}, v.Active == "")
+			p.table("", rows)
+			showProblems(p, v)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
+	return c
+}
+
+var slotPaint = map[bootslot.SlotStatus]paint{bootslot.SlotGood: green, bootslot.SlotTrying: yellow, bootslot.SlotFailed: red, bootslot.SlotEmpty: faint}
+
+// showProblems says what may make an answer that was read from files incomplete.
+func showProblems(p printer, v status.View) {
+	if !v.Guard.Alive {
+		p.line("%s the guard is dead (%s); this was read from its files", p.paint(red, "!"), v.Guard.Why)
+	}
+	for _, s := range v.Problems {
+		p.line("%s %s", p.paint(red, "!"), s)
+	}
+}

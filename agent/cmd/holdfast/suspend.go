@@ -1,0 +1,85 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/bootslot/api"
+)
+
+func newSuspend(where *place) *cobra.Command {
+	var d time.Duration
+	var repair bool
+	c := &cobra.Command{
+		Use:   "suspend --for DURATION",
+		Short: "Try nothing new for a while; with --repair, leave the device alone altogether",
+		Long: `Refuse new trials for a while, and cancel a running one. Drift is repaired all the same, unless --repair
+stops that, too: then nobody writes to the device once it has read back last-known-good for 5 seconds.
+
+It ends when the time is over, with 'holdfast resume', or with a reboot.`,
+		Example: `  holdfast suspend --for 2h
+  holdfast suspend --for 30m --repair   # somebody works on the greenhouse`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if d <= 0 {
+				return misuse{errors.New("say for how long: --for 2h")}
+			}
+			ctx := cmd.Context()
+			b := where.open()
+			b.warn(newPrinter(cmd.ErrOrStderr()))
+			s, err := b.guard.Suspend(ctx, api.SuspendRequest{ForSeconds: d.Seconds(), Repair: repair})
+			if err != nil {
+				return told(err)
+			}
+			b.poke(ctx)
+			left := time.Duration(s.UntilUptimeSeconds*float64(time.Second)) - b.clock.Uptime()
+			p := newPrinter(cmd.OutOrStdout())
+			until := b.clock.Now().Add(left).Local().Format(time.DateTime)
+			if repair {
+				p.line("Suspended for %s, until %s: no trials, and no repair once the device has read back last-known-good for 5 s.", left.Round(time.Second), until)
+			} else {
+				p.line("Suspended for %s, until %s: no trials. Drift is still repaired; --repair would stop that, too.", left.Round(time.Second), until)
+			}
+			p.line("It ends then, with 'holdfast resume', or with a reboot.")
+			return nil
+		},
+	}
+	c.Flags().DurationVar(&d, "for", 0, "for how `long`, such as 2h or 30m (required)")
+	c.Flags().BoolVar(&repair, "repair", false, "stop the repair of drift, too")
+	return c
+}
+
+func newResume(where *place) *cobra.Command {
+	return &cobra.Command{
+		Use:     "resume",
+		Short:   "End a suspension",
+		Long:    "End a suspension now. Without one it does nothing.",
+		Example: "  holdfast resume",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			b := where.open()
+			b.warn(newPrinter(cmd.ErrOrStderr()))
+			before, err := b.guard.State(ctx, nil)
+			if err != nil {
+				return told(err)
+			}
+			if _, err := b.guard.Resume(ctx); err != nil {
+				return told(err)
+			}
+			alive := b.poke(ctx)
+			p := newPrinter(cmd.OutOrStdout())
+			if before.Suspended == nil {
+				p.line("Nothing was suspended.")
+				return nil
+			}
+			p.line("Resumed; %s were left. Drift is repaired at once, and what is declared is tried as soon as the checks have held at rest.",
+				fmt.Sprint((time.Duration(before.Suspended.SecondsLeft * float64(time.Second))).Round(time.Second)))
+			agentNote(p, alive)
+			return nil
+		},
+	}
+}

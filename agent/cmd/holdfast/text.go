@@ -1,0 +1,168 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"holdfast/bootslot"
+	"holdfast/device"
+)
+
+// printer writes text for people. It colours only a terminal, and only one that does not ask not to be (https://no-color.org).
+type printer struct {
+	w      io.Writer
+	colour bool
+}
+
+func newPrinter(w io.Writer) printer { return printer{w, isTerminal(w) && os.Getenv("NO_COLOR") == ""} }
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil && os.Getenv("TERM") != "dumb"
+}
+
+type paint string
+
+const (
+	plain  paint = ""
+	bold   paint = "1"
+	faint  paint = "2"
+	red    paint = "31"
+	green  paint = "32"
+	yellow paint = "33"
+)
+
+func (p printer) paint(c paint, s string) string {
+	if !p.colour || c == plain || s == "" {
+		return s
+	}
+	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
+}
+
+func (p printer) line(format string, args ...any) { fmt.Fprintf(p.w, format+"\n", args...) }
+
+// cell is one field of a table.
+type cell struct {
+	text  string
+	paint paint
+}
+
+func cells(texts ...string) []cell {
+	var out []cell
+	for _, t := range texts {
+		out = append(out, cell{text: t})
+	}
+	return out
+}
+
+// table writes rows in columns as wide as their widest cell, the last one ragged.
+func (p printer) table(indent string, rows [][]cell) {
+	var widths []int
+	for _, r := range rows {
+		for i, c := range r {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
+		}
+	}
+	for _, r := range rows {
+		var b strings.Builder
+		b.WriteString(indent)
+		gap := 0
+		for i, c := range r {
+			if c.text != "" { // trailing blanks are never written
+				b.WriteString(strings.Repeat(" ", gap))
+				b.WriteString(p.paint(c.paint, c.text))
+				gap = 0
+			}
+			gap += widths[i] - utf8.RuneCountInString(c.text) + 2
+		}
+		p.line("%s", b.String())
+	}
+}
+
+func shortRevision(r string) string {
+	if r == "" {
+		return "-"
+	}
+	return r[:min(7, len(r))]
+}
+
+func shortDigest(d bootslot.Digest) string {
+	if d == "" {
+		return "-"
+	}
+	return d.Short()
+}
+
+// wall is a wall-clock time as people read it on this board; the board's own may be wrong, so the date is always there.
+func wall(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Local().Format(time.DateTime)
+}
+
+func span(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d < 10*time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// fieldsText is a set of fields in one line, in the profile's order.
+func fieldsText(p device.Profile, f device.Fields) string {
+	var parts []string
+	for _, name := range fieldNames(p, f) {
+		parts = append(parts, name+"="+f[name])
+	}
+	return strings.Join(parts, " ")
+}
+
+// fieldNames are f's keys, the profile's actuators first and in their order.
+func fieldNames(p device.Profile, f device.Fields) []string {
+	var names []string
+	for _, a := range p.Actuators {
+		if _, ok := f[a.Name]; ok {
+			names = append(names, a.Name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// readingsText is the readings in one line with their units.
+func readingsText(p device.Profile, r map[string]float64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		unit := ""
+		for _, k := range p.Readings {
+			if k.Name == name {
+				unit = " " + k.Unit
+			}
+		}
+		v := strconv.FormatFloat(math.Round(r[name]*100)/100, 'f', -1, 64)
+		parts = append(parts, name+" "+v+unit)
+	}
+	return strings.Join(parts, ", ")
+}
