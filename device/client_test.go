@@ -223,11 +223,12 @@ func TestNothingGoesOutWithoutBefore(t *testing.T) {
 		body.Store(true)
 		w.WriteHeader(500)
 	})
-	_, err := c.Apply(context.Background(), Fields{"pump": "on"}, func() error { return ErrStale })
-	if err != ErrStale || n.Load() != 0 {
-		t.Errorf("Apply with a stale target: %v, %d requests", err, n.Load())
-	}
 	asked := 0
+	_, err := c.Apply(context.Background(), Fields{"pump": "on"}, func() error { asked++; return ErrStale })
+	if err != ErrStale || n.Load() != 0 || asked != 1 {
+		t.Errorf("Apply with a stale target: %v, %d requests, before asked %d times", err, n.Load(), asked)
+	}
+	asked = 0
 	_, err = c.Apply(context.Background(), Fields{"pump": "on"}, func() error {
 		if asked++; asked > 1 {
 			return ErrStale

@@ -447,6 +447,22 @@ func TestANonConvergentFieldGetsTwoWritesAndThenPauses(t *testing.T) {
 	}
 }
 
+func TestWhatIsRememberedIsAboutOneTargetValue(t *testing.T) {
+	w := newWorld()
+	w.actuators["lamp"] = "dim"
+	w.fields["lamp"] = "on"
+	w.onApply = refuse("lamp")
+	w.drive()
+	if w.drive(); w.requests != 1 {
+		t.Errorf("%d requests in 2 cycles, want a pause after the first", w.requests)
+	}
+	w.fields["lamp"] = "off"
+	w.onApply = nil
+	if r := w.drive(); !r.Converged() {
+		t.Errorf("with another target value: %+v", r)
+	}
+}
+
 func TestASlowActuatorIsNotNonConvergent(t *testing.T) {
 	w := newWorld()
 	w.after = func(a map[string]string) { a["door"] = "closed" } // it takes a while
@@ -460,6 +476,33 @@ func TestASlowActuatorIsNotNonConvergent(t *testing.T) {
 			t.Errorf("when it has arrived: %+v", r)
 		}
 		w.actuators["door"], w.fields["door"] = "closed", "closed"
+		w.cycle()
+	}
+}
+
+// Whatever was remembered of a field is about one that is wrong: when it is right, however it got there, a new drift is a new one.
+func TestAFieldThatIsRightIsForgiven(t *testing.T) {
+	w := newWorld()
+	w.fields["lamp"] = "on"
+	w.onApply = refuse("lamp")
+	w.cycle()
+	w.actuators["lamp"] = "on" // by hand
+	if r := w.cycle(); !r.Converged() || len(r.Refused) != 0 {
+		t.Errorf("set by hand: %+v", r)
+	}
+	w.actuators["lamp"] = "off"
+	w.onApply = nil
+	if r := w.drive(); !r.Converged() {
+		t.Errorf("drifted later: %+v", r)
+	}
+
+	w.after = func(a map[string]string) { a["lamp"] = "off" } // slow
+	for i := range 4 {
+		w.actuators["lamp"] = "off"
+		if r := w.cycle(); len(r.Written) != 1 || len(r.NonConvergent) != 0 {
+			t.Errorf("slow, drift %d: %+v", i, r)
+		}
+		w.actuators["lamp"] = "on"
 		w.cycle()
 	}
 }
