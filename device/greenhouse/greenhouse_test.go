@@ -420,7 +420,7 @@ func TestFaultsThatMakeNoSense(t *testing.T) {
 // Requests that fail, and whether a write did its work.
 func TestFaultsOfRequests(t *testing.T) {
 	b := start(t, Options{})
-	c := b.client(150 * time.Millisecond)
+	patient, impatient := b.client(5*time.Second), b.client(150*time.Millisecond)
 	ctx := context.Background()
 	allow := func() error { return nil }
 	for _, tt := range []struct {
@@ -431,6 +431,10 @@ func TestFaultsOfRequests(t *testing.T) {
 		{`{"kind":"drop"`, "reset"},
 		{`{"kind":"status","status":503`, "503"},
 	} {
+		c := patient
+		if tt.says == "no answer within" {
+			c = impatient
+		}
 		for _, applied := range []bool{false, true} {
 			b.must("POST", "/reset", "")
 			b.noFaults()
@@ -439,7 +443,7 @@ func TestFaultsOfRequests(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%s: a write: %v, want %q", tt.fault, err, tt.says)
 			}
-			s, err := c.State(ctx)
+			s, err := patient.State(ctx)
 			if err != nil || (s.Actuators["lamp"] == "on") != applied {
 				t.Errorf("%s, applied %v: lamp %s, %v", tt.fault, applied, s.Actuators["lamp"], err)
 			}
@@ -453,21 +457,21 @@ func TestFaultsOfRequests(t *testing.T) {
 			t.Errorf("%s: the health: no error", tt.fault)
 		}
 		b.noFaults()
-		if err := c.Health(ctx); err != nil {
+		if err := patient.Health(ctx); err != nil {
 			t.Errorf("%s: after it: %v", tt.fault, err)
 		}
 	}
 	for _, fault := range []string{`{"kind":"malformed"}`, `{"kind":"huge"}`, `{"kind":"huge","bytes":100}`} {
 		b.must("POST", "/reset", "")
 		b.fault(fault)
-		if _, err := c.Apply(ctx, device.Fields{"lamp": "on"}, allow); err == nil {
+		if _, err := patient.Apply(ctx, device.Fields{"lamp": "on"}, allow); err == nil {
 			t.Errorf("%s: a write: no error", fault)
 		}
-		if _, err := c.State(ctx); err == nil {
+		if _, err := patient.State(ctx); err == nil {
 			t.Errorf("%s: a read: no error", fault)
 		}
 		b.noFaults()
-		if s, err := c.State(ctx); err != nil || s.Actuators["lamp"] != "on" {
+		if s, err := patient.State(ctx); err != nil || s.Actuators["lamp"] != "on" {
 			t.Errorf("%s: the write did not do its work: %v, %v", fault, s, err)
 		}
 	}
@@ -636,7 +640,7 @@ func TestDriverKeepsTheGreenhouse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := device.Fields{"pump": "off", "fan": "on", "vent": "on", "lamp": "off", "door": "open"}
-	d := device.NewDriver(b.client(300*time.Millisecond), p, b.clock, 8*time.Second)
+	d := device.NewDriver(b.client(5*time.Second), p, b.clock, 8*time.Second)
 	cycle := func() device.Report {
 		r := d.Drive(context.Background(), func(context.Context) (device.Target, error) {
 			return device.Target{Generation: 1, Fields: want, ReadAt: b.clock.Uptime()}, nil
