@@ -21,8 +21,11 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,7 +114,7 @@ type Agent struct {
 	driving  time.Duration // uptime at which the running drive began, 0 if none runs
 	cycles   uint64
 	fetches  uint64
-	refusal  string // why the guard does not take our wishes or heartbeats: not who we should be
+	refusals map[string]string // why the guard does not take our wish or heartbeat, by which
 	changes  changes
 	ready    bool
 }
@@ -142,7 +145,7 @@ func New(o Options, memory Memory) *Agent {
 		memory.Started = o.Clock.Uptime()
 	}
 	return &Agent{o: o, memory: memory, wakes: make(chan bool, 1), now: make(chan struct{}, 1), changes: newChanges(),
-		git: gitState{view: status.Git{State: status.GitUnknown}}}
+		refusals: map[string]string{}, git: gitState{view: status.Git{State: status.GitUnknown}}}
 }
 
 // Memory returns what the device loop remembers, for an agent that takes over in the same process.
@@ -231,8 +234,8 @@ func (a *Agent) Status() status.Agent {
 	if a.driving != 0 && now-a.driving > a.o.Interval+a.o.Timeout {
 		s.HangsSeconds = (now - a.driving).Seconds()
 	}
-	if a.refusal != "" {
-		s.Problems = append(s.Problems, a.refusal)
+	for _, what := range slices.Sorted(maps.Keys(a.refusals)) {
+		s.Problems = append(s.Problems, fmt.Sprintf("the guard does not take the agent's %s: %s", what, a.refusals[what]))
 	}
 	for _, n := range a.o.Clone.Notices() {
 		s.Problems = append(s.Problems, n.Text)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"holdfast/agent/status"
@@ -153,7 +152,7 @@ func (a *Agent) cycle(ctx, loop context.Context, regular bool) {
 	a.mu.Lock()
 	a.driving = a.o.Clock.Uptime()
 	a.mu.Unlock()
-	report := a.drive(ctx, act)
+	report, target := a.drive(ctx, act)
 	a.mu.Lock()
 	a.driving = 0
 	a.mu.Unlock()
@@ -161,7 +160,7 @@ func (a *Agent) cycle(ctx, loop context.Context, regular bool) {
 	if ctx.Err() != nil && len(report.Written) == 0 {
 		return // it was cut off; what it has to say of the device is about that
 	}
-	a.record(ctx, report)
+	a.record(ctx, report, target)
 	if a.news() {
 		a.beat(loop)
 	}
@@ -233,33 +232,31 @@ func (a *Agent) ask(ctx context.Context, lease api.Lease) (leaseChanged bool) {
 	return first || runs != (lease.TrialEndsInSeconds > 0)
 }
 
-// refused notes that the guard answers, but not to us: the agent does not run as the user that it should.
+// refused notes whether the guard takes what ("wish" or "heartbeat") from us. It answers, but says no: mostly the agent does not run
+// as the user that it should. Silence is another matter.
 func (a *Agent) refused(ctx context.Context, what string, err error) {
 	var se *api.StatusError
-	text := ""
-	if errors.As(err, &se) {
-		text = fmt.Sprintf("the guard does not take the agent's %s: %s", what, se.Message)
-	} else if err != nil {
-		return // silence is another matter
+	if err != nil && !errors.As(err, &se) {
+		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if text == "" && !strings.HasPrefix(a.refusal, "the guard does not take the agent's "+what) {
-		return // the other one still stands
+	old, was := a.refusals[what]
+	switch {
+	case err == nil && was:
+		delete(a.refusals, what)
+		a.o.Log.InfoContext(ctx, "guard takes the agent's word again", "what", what)
+	case err != nil && old != se.Message:
+		a.refusals[what] = se.Message
+		a.o.Log.WarnContext(ctx, "guard refuses the agent", "what", what, "error", se.Message)
+	default:
+		return
 	}
-	if a.refusal != text {
-		a.refusal = text
-		a.changes.bump()
-		if text != "" {
-			a.o.Log.WarnContext(ctx, "guard refuses the agent", "what", what, "error", se.Message)
-		} else {
-			a.o.Log.InfoContext(ctx, "guard takes the agent's word again", "what", what)
-		}
-	}
+	a.changes.bump()
 }
 
-// drive brings the device to act's target, or looks at it only.
-func (a *Agent) drive(ctx context.Context, act Action) device.Report {
+// drive brings the device to act's target, which it returns, or looks at it only.
+func (a *Agent) drive(ctx context.Context, act Action) (device.Report, device.Fields) {
 	ctx, cancel := context.WithTimeout(ctx, driveTimeouts*a.o.Timeout)
 	defer cancel()
 	first, changed := true, false
@@ -294,11 +291,14 @@ func (a *Agent) drive(ctx context.Context, act Action) device.Report {
 	a.mu.Lock()
 	a.seen.leased = act.Leased
 	a.mu.Unlock()
-	return report
+	if act.Drives == status.DrivesNot {
+		return report, nil
+	}
+	return report, act.Fields
 }
 
 // record takes in what a cycle saw.
-func (a *Agent) record(ctx context.Context, r device.Report) {
+func (a *Agent) record(ctx context.Context, r device.Report, target device.Fields) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.o.Clock.Uptime()
@@ -311,7 +311,7 @@ func (a *Agent) record(ctx context.Context, r device.Report) {
 	} else {
 		a.seen.state = nil
 	}
-	a.told.saw(ctx, a.o.Log, r, now)
+	a.told.saw(ctx, a.o.Log, r, target, now)
 }
 
 // differs reports whether two reports differ in more than readings and times.
@@ -374,21 +374,24 @@ func (a *Agent) news() bool {
 		!maps.Equal(h.Refused, a.lastBeat.Refused) || !slices.Equal(h.NonConvergent, a.lastBeat.NonConvergent))
 }
 
-// beat sends a heartbeat without waiting for it. One that is still on its way is enough.
-func (a *Agent) beat(ctx context.Context) {
+// beat sends a heartbeat without waiting for it. While one is on its way no other is sent; what is new by then follows it.
+func (a *Agent) beat(loop context.Context) {
 	h, ok := a.heartbeat()
-	if !ok || ctx.Err() != nil || !a.beating.CompareAndSwap(false, true) {
+	if !ok || loop.Err() != nil || !a.beating.CompareAndSwap(false, true) {
 		return
 	}
 	a.mu.Lock()
 	a.lastBeat = h
 	a.mu.Unlock()
-	// It is the loop's, not the cycle's: a cycle that ends early takes no heartbeat with it.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTime)
+	// One that has been sent is not called back: at the loop's end too the guard may hear it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(loop), leaseTime)
 	a.wg.Go(func() {
 		defer cancel()
-		defer a.beating.Store(false)
 		a.refused(ctx, "heartbeat", a.o.Guard.Heartbeat(ctx, h))
+		a.beating.Store(false)
+		if a.news() {
+			a.beat(loop)
+		}
 	})
 }
 

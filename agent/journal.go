@@ -24,6 +24,7 @@ type journal struct {
 	awayAt    time.Duration
 	failing   string          // what goes wrong with a device that answers
 	drifted   map[string]bool // fields, said to have drifted
+	target    device.Fields   // of the newest cycle that drove
 	refused   map[string]string
 	diverging []string
 	contended []string
@@ -86,8 +87,8 @@ func (j *journal) desired(ctx context.Context, log *slog.Logger, old *status.Dec
 	}
 }
 
-// saw says what is new about the device.
-func (j *journal) saw(ctx context.Context, log *slog.Logger, r device.Report, now time.Duration) {
+// saw says what is new about the device. target is what the cycle drove to, nil if nobody drives.
+func (j *journal) saw(ctx context.Context, log *slog.Logger, r device.Report, target device.Fields, now time.Duration) {
 	if r.Answered == j.away {
 		j.away = !r.Answered
 		if j.away {
@@ -112,11 +113,17 @@ func (j *journal) saw(ctx context.Context, log *slog.Logger, r device.Report, no
 		j.drifted = map[string]bool{}
 	}
 	for _, d := range r.Drift {
-		// One that is contended is told as that, and not each time; one that lasts is told once.
-		if !j.drifted[d.Field] && !slices.Contains(r.Contended, d.Field) {
+		switch {
+		case j.target != nil && target != nil && j.target[d.Field] != d.Want:
+			log.InfoContext(ctx, "field to change", "field", d.Field, "want", d.Want, "got", d.Got, "generation", r.Generation)
+		case !j.drifted[d.Field] && !slices.Contains(r.Contended, d.Field):
+			// One that is contended is told as that, and not each time; one that lasts is told once.
 			log.InfoContext(ctx, "device drifted", "field", d.Field, "want", d.Want, "got", d.Got, "generation", r.Generation)
 		}
 		j.drifted[d.Field] = true
+	}
+	if target != nil {
+		j.target = target
 	}
 	left := map[string]bool{}
 	for _, d := range r.Left {
@@ -133,7 +140,7 @@ func (j *journal) saw(ctx context.Context, log *slog.Logger, r device.Report, no
 		delete(j.drifted, field)
 	}
 	if len(corrected) > 0 {
-		log.InfoContext(ctx, "device corrected", "fields", strings.Join(corrected, ","), "generation", r.Generation)
+		log.InfoContext(ctx, "device as it is to be", "fields", strings.Join(corrected, ","), "generation", r.Generation)
 	}
 	for _, field := range slices.Sorted(maps.Keys(r.Refused)) {
 		if _, said := j.refused[field]; !said {

@@ -172,8 +172,8 @@ func showStatus(p printer, b *board, v status.View) error {
 		if d.Mixed {
 			text += ", mixed: no revision has it"
 		}
-		if d.Reason != "" {
-			text += ": " + d.Reason
+		if reason := strings.TrimPrefix(d.Reason, "held: "); reason != "" {
+			text += ": " + reason
 		}
 		rows = append(rows, row("decision", "%s", text))
 	}
