@@ -1,10 +1,12 @@
 package gitclone
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,15 +113,25 @@ type Desired struct {
 type Fetched struct {
 	Revision     string // the branch's head at the server, "" if it could not be read
 	Changed      bool   // Desired has changed
-	SameDocument bool   // Changed, but only in provenance: the document is byte for byte the same
+	SameDocument bool   // Changed, but only in where it comes from: the document is byte for byte the same
 	Notice       string // something a person should read, though nothing failed
+	BytesDown    int64  // what came from the server, without HTTP's headers; not counted for local paths
 }
 
-// Notice is something about the clone itself that a person should read. It stays until the clone is opened anew.
+// Notice is something about the clone itself that a person should read: a condition while it lasts, or a loss until the
+// clone is opened anew.
 type Notice struct {
-	What string // set-aside, objects-lost, read-only, in-memory
+	What string // one of the words below
 	Text string
 }
+
+// What a Notice can be.
+const (
+	noticeSetAside    = "set-aside"    // a damaged file; loss
+	noticeObjectsLost = "objects-lost" // the document was whole, what proves it was not; loss
+	noticeReadOnly    = "read-only"    // the disk cannot be written, what it holds is in force; condition
+	noticeInMemory    = "in-memory"    // the disk cannot be written and holds nothing; condition
+)
 
 // Clone is the local copy of the state repository, as far as one file needs it. Its methods may be called concurrently;
 // Desired never waits for Fetch.
@@ -181,26 +193,35 @@ func Open(o Options) (*Clone, error) {
 }
 
 func (c *Clone) note(what, format string, args ...any) {
+	c.dropNotices(what)
 	c.notesMu.Lock()
 	defer c.notesMu.Unlock()
-	c.notices = append(c.notices, Notice{what, fmt.Sprintf(format, args...)})
+	c.notices = append(c.notices, Notice{what, clean(fmt.Sprintf(format, args...))})
+}
+
+func (c *Clone) dropNotices(what ...string) {
+	c.notesMu.Lock()
+	defer c.notesMu.Unlock()
+	c.notices = slices.DeleteFunc(c.notices, func(n Notice) bool { return slices.Contains(what, n.What) })
 }
 
 // Notices returns what there is to say about the clone itself.
 func (c *Clone) Notices() []Notice {
 	c.notesMu.Lock()
 	defer c.notesMu.Unlock()
-	return append([]Notice(nil), c.notices...)
+	return slices.Clone(c.notices)
 }
 
 // Desired returns the last valid published document, however old; false if there has never been one. It asks neither
 // network nor disk.
 func (c *Clone) Desired() (Desired, bool, error) {
-	d := c.desired.Load()
-	if d == nil {
+	p := c.desired.Load()
+	if p == nil {
 		return Desired{}, false, nil
 	}
-	return *d, true, nil
+	d := *p
+	d.Data = bytes.Clone(d.Data)
+	return d, true, nil
 }
 
 // Accept lets a revision be published once though it does not descend from the one in force. It takes effect at the next
@@ -228,6 +249,7 @@ func (c *Clone) useAcceptance(h plumbing.Hash) {
 func (c *Clone) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.remote.close()
 	if c.store == nil {
 		return nil
 	}
@@ -252,9 +274,9 @@ func (c *Clone) openStore() error {
 		// The disk is full or read-only. What it holds can still be read; for what comes see publish.
 		c.onDisk = c.loadSnapshot()
 		if c.onDisk {
-			c.note("read-only", "the clone cannot be written: %v", err)
+			c.note(noticeReadOnly, "the clone cannot be written: %v", err)
 		} else {
-			c.note("in-memory", "the clone cannot be written, and is kept in memory only: %v", err)
+			c.note(noticeInMemory, "the clone cannot be written, and is kept in memory only: %v", err)
 		}
 		return nil
 	}
@@ -268,19 +290,26 @@ func (c *Clone) openStore() error {
 	}
 	c.desired.Store(d)
 	c.onDisk = true
-	if c.whole = c.proven(d); c.whole {
+	err = c.proven(d)
+	c.whole = err == nil
+	if c.whole {
 		return nil
 	}
-	// The document has a sum of its own and is as it was published; objects that prove it have rotted. They are replaced
-	// by the next Fetch, and so that a page that went bad is not written around, in a file that is new.
-	c.note("objects-lost", "objects of revision %s are damaged; they will be fetched again", d.Revision)
-	c.replaceStore(errors.New("objects are damaged"))
-	if c.store != nil {
-		head := plumbing.NewHash(d.Revision)
-		if err := c.write(&staged{desired: *d, head: head}); err != nil {
-			c.note("read-only", "the clone cannot be written: %v", err)
-		}
+	// The document has a sum of its own and is as it was published; only what proves it is lost. The next Fetch brings that
+	// again.
+	c.note(noticeObjectsLost, "objects of revision %s are lost and will be fetched again: %v", d.Revision, err)
+	if !errors.Is(err, boltstore.ErrCorrupt) {
+		return nil
 	}
+	c.replaceStore(err)
+	if c.store == nil {
+		return nil
+	}
+	if err := c.write(&staged{desired: *d, head: plumbing.NewHash(d.Revision)}); err != nil {
+		c.note(noticeReadOnly, "the clone cannot be written: %v", err)
+		return nil
+	}
+	c.onDisk = true
 	return nil
 }
 
@@ -305,13 +334,13 @@ func (c *Clone) replaceStore(why error) {
 	c.noteAside(aside)
 	if err != nil {
 		c.store = nil
-		c.note("in-memory", "the clone cannot be written, and is kept in memory only: %v", err)
+		c.note(noticeInMemory, "the clone cannot be written, and is kept in memory only: %v", err)
 	}
 }
 
 func (c *Clone) noteAside(a *boltstore.SetAside) {
 	if a != nil {
-		c.note("set-aside", "the clone was damaged and is now %s: %v", a.Path, a.Err)
+		c.note(noticeSetAside, "the clone was damaged and is now %s: %v", a.Path, a.Err)
 	}
 }
 
@@ -330,10 +359,13 @@ func load(s *boltstore.Store) (*Desired, error) {
 	})
 }
 
-// proven reports whether the store's objects still prove the document.
-func (c *Clone) proven(d *Desired) bool {
+// proven is nil if the store's objects still prove the document.
+func (c *Clone) proven(d *Desired) error {
 	p, err := prove(storeSource{c.store}, plumbing.NewHash(d.Revision), d.File, c.o.MaxFileBytes)
-	return err == nil && string(p.data) == string(d.Data)
+	if err == nil && !bytes.Equal(p.data, d.Data) {
+		err = fmt.Errorf("%w: the document is not that of the revision", boltstore.ErrCorrupt)
+	}
+	return err
 }
 
 type storeSource struct{ s *boltstore.Store }
@@ -360,12 +392,20 @@ func (c *Clone) publish(st *staged) error {
 				err = c.write(st)
 			}
 		}
-		if err != nil {
+		if err != nil && c.onDisk {
 			return fail(ErrStore, "cannot write %s: %w", c.o.Path, err)
+		}
+		if err != nil { // room for an empty file only
+			_ = c.store.Close()
+			c.store = nil
+			c.note(noticeInMemory, "the clone cannot be written, and is kept in memory only: %v", err)
 		}
 	}
 	c.whole = c.store != nil
-	c.onDisk = c.whole
+	if c.whole {
+		c.onDisk = true
+		c.dropNotices(noticeInMemory, noticeReadOnly)
+	}
 	c.desired.Store(&st.desired)
 	return nil
 }

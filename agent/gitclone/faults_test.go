@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ func started(t *testing.T, change ...func(*Options)) (*repo, *server, *Clone, st
 
 // TestFileStaysFlat: the file does not grow with the number of changes.
 func TestFileStaysFlat(t *testing.T) {
+	t.Parallel()
 	r, _, c, _ := started(t)
 	size := func() int64 { fi, _ := os.Stat(c.o.Path); return fi.Size() }
 	first := size()
@@ -92,6 +94,7 @@ func TestRefusedContent(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			r, srv, c, one := started(t)
 			before := disk(t, c)
 			tt.do(r)
@@ -129,6 +132,7 @@ func TestRefusedContent(t *testing.T) {
 }
 
 func TestBranchGone(t *testing.T) {
+	t.Parallel()
 	r, _, c, one := started(t)
 	r.git("push", "-q", "origin", "HEAD:other")
 	r.run(r.bare, "git", "symbolic-ref", "HEAD", "refs/heads/other")
@@ -162,6 +166,7 @@ func TestEmptyRepository(t *testing.T) {
 func TestHistory(t *testing.T) {
 	for _, filter := range []string{"true", "false"} {
 		t.Run("allowFilter="+filter, func(t *testing.T) {
+			t.Parallel()
 			r, srv, c, _ := started(t)
 			r.run(r.bare, "git", "config", "uploadpack.allowFilter", filter)
 
@@ -305,6 +310,7 @@ func TestNewClone(t *testing.T) {
 
 // TestDamagedClone: a file cut short or overwritten never stops Open, and the next fetch mends it.
 func TestDamagedClone(t *testing.T) {
+	t.Parallel()
 	_, _, c, one := started(t)
 	o := c.o
 	_ = c.Close()
@@ -346,6 +352,7 @@ func TestDamagedClone(t *testing.T) {
 
 // TestObjectsRot: the document has a sum of its own; it stays when the objects behind it do not.
 func TestObjectsRot(t *testing.T) {
+	t.Parallel()
 	_, srv, c, one := started(t)
 	o := c.o
 	_ = c.Close()
@@ -368,8 +375,13 @@ func TestObjectsRot(t *testing.T) {
 	_ = c.Close()
 	c = openClone(t, o) // and it is on disk, in the new file
 	wantDesired(t, c, one, "pump: on\n")
+	if n := c.Notices(); len(n) != 1 || n[0].What != "objects-lost" {
+		t.Errorf("Notices after a restart = %v", n)
+	}
 	srv.count("")
-	mustFetch(t, c)
+	if f := mustFetch(t, c); f.Changed {
+		t.Errorf("Fetch of lost objects = %+v", f)
+	}
 	if n := srv.count("POST"); n != 1 {
 		t.Errorf("%d packs, want 1: the objects are to be fetched again", n)
 	}
@@ -454,7 +466,7 @@ func TestServerFaults(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r, srv, c, one := started(t, func(o *Options) { o.StallTimeout = 300 * time.Millisecond; o.MaxAdvertisementBytes = 1 << 20 })
+			r, srv, c, one := started(t, func(o *Options) { o.StallTimeout = 2 * time.Second; o.MaxAdvertisementBytes = 1 << 20 })
 			two := r.set("pump: off\n")
 			before := disk(t, c)
 			srv.setFront(tt.front)
@@ -478,7 +490,7 @@ func TestServerFaults(t *testing.T) {
 // recorded is the answer to a request for a pack.
 func recorded(t *testing.T, c *Clone, srv *server) []byte {
 	t.Helper()
-	var got []byte
+	got := make(chan []byte, 1)
 	srv.setFront(func(w http.ResponseWriter, q *http.Request, next http.Handler) {
 		if q.Method != http.MethodPost {
 			next.ServeHTTP(w, q)
@@ -486,28 +498,30 @@ func recorded(t *testing.T, c *Clone, srv *server) []byte {
 		}
 		rec := httptest.NewRecorder()
 		next.ServeHTTP(rec, q)
-		got = rec.Body.Bytes()
+		got <- rec.Body.Bytes()
 		panic(http.ErrAbortHandler)
 	})
 	wantFetch(t, c, ErrOffline)
 	srv.setFront(nil)
-	return got
+	return <-got
 }
 
 // TestCutAndDamagedPacks: an answer cut at any point, or with any byte changed, publishes nothing and leaves nothing.
 func TestCutAndDamagedPacks(t *testing.T) {
+	t.Parallel()
 	r, srv, c, one := started(t)
 	two := r.set("pump: off\n")
 	before := disk(t, c)
 	whole := recorded(t, c, srv)
-	var answer []byte
+	var answer atomic.Pointer[[]byte]
+	send := func(b []byte) { answer.Store(&b) }
 	srv.setFront(func(w http.ResponseWriter, q *http.Request, next http.Handler) {
 		if q.Method != http.MethodPost {
 			next.ServeHTTP(w, q)
 			return
 		}
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
-		_, _ = w.Write(answer)
+		_, _ = w.Write(*answer.Load())
 	})
 	try := func(what string) bool {
 		t.Helper()
@@ -521,15 +535,16 @@ func TestCutAndDamagedPacks(t *testing.T) {
 		return err == nil
 	}
 	for cut := 0; cut < len(whole); cut++ {
-		answer = whole[:cut]
+		send(whole[:cut])
 		if try(fmt.Sprintf("cut at %d of %d", cut, len(whole))) && cut < len(whole)-4 {
 			t.Errorf("an answer cut at %d of %d passed", cut, len(whole)) // only the last flush may be missing
 		}
 	}
 	harmless := 0
 	for at := range whole {
-		answer = bytes.Clone(whole)
-		answer[at] ^= 0x21
+		b := bytes.Clone(whole)
+		b[at] ^= 0x21
+		send(b)
 		if try(fmt.Sprintf("byte %d of %d changed", at, len(whole))) {
 			harmless++ // in what only the protocol needs: the shallow list, NAK
 		}
@@ -545,6 +560,7 @@ func TestCutAndDamagedPacks(t *testing.T) {
 
 // TestHundredCutFetches: they leave no growth, in memory that lives on or on disk.
 func TestHundredCutFetches(t *testing.T) {
+	t.Parallel()
 	r, srv, c, one := started(t)
 	r.write("other", strings.Repeat("not compressible? "+fmt.Sprint(time.Now().UnixNano()), 1000))
 	two := r.set("pump: off\n")
@@ -590,10 +606,20 @@ func TestUnreachable(t *testing.T) {
 	wantFetch(t, c, ErrAuthOrNotFound)
 }
 
+// frontOnly is a clone of a server that is nothing but f.
+func frontOnly(t *testing.T, f http.HandlerFunc, change func(*Options)) *Clone {
+	t.Helper()
+	srv := httptest.NewServer(f)
+	t.Cleanup(srv.Close)
+	o := options(t, srv.URL+"/state.git")
+	change(&o)
+	return openClone(t, o)
+}
+
 // TestTooSlow: a server that trickles is a dead link, though it is never silent for long.
 func TestTooSlow(t *testing.T) {
-	_, srv, c, one := started(t, func(o *Options) { o.StallTimeout = 200 * time.Millisecond; o.MinBytesPerSecond = 1000 })
-	srv.setFront(func(w http.ResponseWriter, q *http.Request, _ http.Handler) {
+	t.Parallel()
+	c := frontOnly(t, func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
 		_, _ = io.WriteString(w, "001e# service=git-upload-pack\n0000fff0")
 		for {
@@ -607,22 +633,26 @@ func TestTooSlow(t *testing.T) {
 				w.(http.Flusher).Flush()
 			}
 		}
-	})
-	wantFetch(t, c, ErrOffline)
-	wantDesired(t, c, one, "pump: on\n")
+	}, func(o *Options) { o.StallTimeout = time.Second; o.MinBytesPerSecond = 1000 })
+	if e := wantFetch(t, c, ErrOffline); !strings.Contains(e.Error(), "too slowly") {
+		t.Errorf("error %q does not say why", e)
+	}
 }
 
 // TestContextEnds: Fetch returns when its context does, and when its own time is over.
 func TestContextEnds(t *testing.T) {
-	_, srv, c, _ := started(t, func(o *Options) { o.StallTimeout = time.Minute; o.FetchTimeout = 400 * time.Millisecond })
-	srv.setFront(func(_ http.ResponseWriter, q *http.Request, _ http.Handler) { <-q.Context().Done() })
+	t.Parallel()
+	c := frontOnly(t, func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() },
+		func(o *Options) { o.StallTimeout = time.Minute; o.FetchTimeout = 300 * time.Millisecond })
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	if _, err := c.Fetch(ctx); !errors.Is(err, ErrOffline) {
 		t.Errorf("Fetch = %v", err)
 	}
 	start := time.Now()
-	wantFetch(t, c, ErrOffline)
+	if e := wantFetch(t, c, ErrOffline); !strings.Contains(e.Error(), "out of time") {
+		t.Errorf("error %q does not say why", e)
+	}
 	if d := time.Since(start); d > 20*time.Second {
 		t.Errorf("Fetch took %v", d)
 	}

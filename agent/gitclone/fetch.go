@@ -21,8 +21,9 @@ func (c *Clone) Fetch(ctx context.Context) (Fetched, error) {
 	defer c.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.o.FetchTimeout, errTimeout)
 	defer cancel()
+	down := c.remote.link.down.Load()
 	head, st, err := c.ask(ctx)
-	f := Fetched{}
+	f := Fetched{BytesDown: c.remote.link.down.Load() - down}
 	if !head.IsZero() {
 		f.Revision = head.String()
 	}
@@ -38,8 +39,10 @@ func (c *Clone) Fetch(ctx context.Context) (Fetched, error) {
 	if err := c.publish(st); err != nil {
 		return f, err // staged stays: the next Fetch need not download it again
 	}
-	f.Changed, f.Notice = true, st.notice
-	f.SameDocument = before != nil && bytes.Equal(before.Data, st.desired.Data)
+	f.Notice = st.notice
+	same := before != nil && bytes.Equal(before.Data, st.desired.Data)
+	f.Changed = !same || before.origin() != st.desired.origin()
+	f.SameDocument = f.Changed && same
 	c.rejected = nil
 	if c.store != nil {
 		c.staged = nil
@@ -56,6 +59,9 @@ func (c *Clone) refuse(head plumbing.Hash, err error) *Error {
 	}
 	return e
 }
+
+// origin is where a document comes from.
+func (d *Desired) origin() [4]string { return [4]string{d.Revision, d.URL, d.Branch, d.File} }
 
 // settleUnchanged is for a head that is published already. What is published in memory only, because the disk could not
 // be written, is tried again; nothing else touches the disk.
@@ -126,14 +132,9 @@ func (c *Clone) ask(ctx context.Context) (plumbing.Hash, *staged, error) {
 	c.left.Add(1)
 	done := make(chan answer, 1)
 	go func() {
-		defer c.left.Add(-1)
-		defer func() {
-			if p := recover(); p != nil { // of go-git, over what a server sent
-				done <- answer{err: fail(ErrProtocol, "cannot read what the server sent: %v", p)}
-			}
-		}()
-		head, st, err := c.remote.converse(ctx, q)
-		done <- answer{head, st, err}
+		a := c.remote.answer(ctx, q)
+		c.left.Add(-1)
+		done <- a
 	}()
 	var a answer
 	select {
@@ -149,6 +150,17 @@ func (c *Clone) ask(ctx context.Context) (plumbing.Hash, *staged, error) {
 		a.err = fmt.Errorf("%w: %w", context.Cause(ctx), a.err)
 	}
 	return a.head, a.staged, a.err
+}
+
+// answer contains panics: of go-git, over what a server sent.
+func (r *remote) answer(ctx context.Context, q question) (a answer) {
+	defer func() {
+		if p := recover(); p != nil {
+			a = answer{err: fail(ErrProtocol, "cannot read what the server sent: %v", p)}
+		}
+	}()
+	a.head, a.staged, a.err = r.converse(ctx, q)
+	return a
 }
 
 // converse is one conversation: the head, and if it is new, its document, proven and valid. It changes nothing.

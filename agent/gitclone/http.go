@@ -9,8 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,24 +17,20 @@ import (
 
 // newHTTPClient returns a client for one server: with deadlines where net/http has none by default, and with nothing
 // shared with the rest of the process.
-func newHTTPClient(o Options) (*http.Client, error) {
+func newHTTPClient(o Options, ca []byte, l *link) (*http.Client, error) {
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12, Time: o.Now}
-	if o.CAFile != "" {
-		pem, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, fail(ErrCertificate, "cannot read caFile: %w", err)
-		}
+	if ca != nil {
 		pool, err := x509.SystemCertPool()
 		if err != nil {
 			pool = x509.NewCertPool()
 		}
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fail(ErrCertificate, "no certificate in %s", o.CAFile)
+		if !pool.AppendCertsFromPEM(ca) {
+			return nil, fail(ErrCertificate, "there is no certificate in caFile %s", o.CAFile)
 		}
 		tlsConfig.RootCAs = pool
 	}
 	t := &http.Transport{
-		Proxy:                 proxyFromEnvironment,
+		Proxy:                 http.ProxyFromEnvironment, // never for loopback
 		DialContext:           (&net.Dialer{Timeout: o.ConnectTimeout}).DialContext,
 		TLSClientConfig:       tlsConfig,
 		TLSHandshakeTimeout:   o.ConnectTimeout,
@@ -46,7 +40,7 @@ func newHTTPClient(o Options) (*http.Client, error) {
 		IdleConnTimeout:       90 * time.Second,
 	}
 	return &http.Client{
-		Transport: &guardedTransport{next: t, o: o},
+		Transport: &guardedTransport{Transport: t, o: o, link: l},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			from, to := via[0].URL, req.URL
 			if from.Scheme != to.Scheme || from.Host != to.Host {
@@ -57,26 +51,11 @@ func newHTTPClient(o Options) (*http.Client, error) {
 	}, nil
 }
 
-// proxyFromEnvironment is net/http's, which reads the environment once per process; loopback never goes by a proxy.
-func proxyFromEnvironment(r *http.Request) (*url.URL, error) {
-	if isLoopback(r.URL.Hostname()) {
-		return nil, nil
-	}
-	return http.ProxyFromEnvironment(r)
-}
-
-func isLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
-}
-
 // link remembers what first went wrong on the way to the server: go-git formats such causes away.
 type link struct {
-	mu  sync.Mutex
-	err error
+	down atomic.Int64 // bytes that came
+	mu   sync.Mutex
+	err  error
 }
 
 func (l *link) note(err error) {
@@ -101,10 +80,10 @@ func (l *link) take() error {
 // guardedTransport bounds each answer in bytes, in silence and in slowness, and refuses what is plainly not a git
 // server's before go-git parses it.
 type guardedTransport struct {
-	next *http.Transport
+	*http.Transport // and its CloseIdleConnections
+
 	o    Options
-	link link
-	down atomic.Int64 // bytes of bodies read
+	link *link
 }
 
 func (t *guardedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -115,7 +94,7 @@ func (t *guardedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 
 func (t *guardedTransport) roundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
-	res, err := t.next.RoundTrip(req.WithContext(ctx))
+	res, err := t.Transport.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		cancel(nil)
 		return nil, err
@@ -137,7 +116,7 @@ func (t *guardedTransport) roundTrip(req *http.Request) (*http.Response, error) 
 		return nil, fmt.Errorf("%w: %s answers with %q", errNotGit, req.URL.Host, got)
 	}
 	res.Body = &guardedBody{
-		body: res.Body, ctx: ctx, cancel: cancel, left: limit, down: &t.down, link: &t.link, errorPage: res.StatusCode != http.StatusOK,
+		body: res.Body, ctx: ctx, cancel: cancel, left: limit, link: t.link, errorPage: res.StatusCode != http.StatusOK,
 		stall: t.o.StallTimeout, rate: t.o.MinBytesPerSecond, start: time.Now(),
 	}
 	return res, nil
@@ -149,7 +128,6 @@ type guardedBody struct {
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	left      int64
-	down      *atomic.Int64
 	link      *link
 	errorPage bool
 	stall     time.Duration
@@ -179,7 +157,7 @@ func (b *guardedBody) readBounded(p []byte) (int, error) {
 	n, err := b.readWithin(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
 	b.read += int64(n)
-	b.down.Add(int64(n))
+	b.link.down.Add(int64(n))
 	// The floor counts from after one stall's time, so that a server that packs first, or a slow start, is no offence.
 	if d := time.Since(b.start) - b.stall; err == nil && d > b.stall && b.read < b.rate*int64(d/time.Second) {
 		b.cancel(errTooSlow)

@@ -1,6 +1,7 @@
 package gitclone
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -28,12 +29,13 @@ type remote struct {
 	endpoint transport.Endpoint // no credentials in it, so that no error text can have them
 	user     string             // from the URL
 	password string             // from the URL; a token file goes before it
-	http     transport.Transport
-	guard    *guardedTransport
-	link     link // of SSH
+	link     link
 
-	secretsMu sync.Mutex
-	secrets   []string // what must not be in a text
+	mu      sync.Mutex          // guards what follows
+	http    transport.Transport // made when first needed, and anew when the CA file changes
+	idle    func()              // closes its connections
+	ca      []byte              // what is in the CA file
+	secrets []string            // what must not be in a text
 }
 
 // session is one connection as go-git has them: what the server has, then packs of it.
@@ -41,6 +43,11 @@ type session interface {
 	AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error)
 	UploadPack(context.Context, *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
 	Close() error
+}
+
+// isStream reports whether a connection carries one request only.
+func (r *remote) isStream() bool {
+	return r.endpoint.Protocol == "ssh" || r.endpoint.Protocol == "file"
 }
 
 // safeURL is the URL without credentials: the one that is stored and shown.
@@ -57,12 +64,6 @@ func newRemote(o Options) (*remote, error) {
 	r.endpoint.User, r.endpoint.Password = "", ""
 	switch ep.Protocol {
 	case "http", "https":
-		c, err := newHTTPClient(o)
-		if err != nil {
-			return nil, err
-		}
-		r.guard = c.Transport.(*guardedTransport)
-		r.http = githttp.NewClientWithOptions(c, &githttp.ClientOptions{RedirectPolicy: githttp.FollowInitialRedirects})
 	case "file":
 		r.endpoint.Path = filepath.Clean(r.endpoint.Path)
 	case "ssh":
@@ -85,6 +86,7 @@ type conversation struct {
 
 // dial starts a conversation. The returned refs are what the server has now; the head is read from them once.
 func (r *remote) dial(ctx context.Context) (*conversation, error) {
+	_ = r.link.take() // what went wrong before is not the cause of what goes wrong now
 	s, err := r.session(ctx)
 	if err != nil {
 		return nil, r.cause(err)
@@ -99,11 +101,7 @@ func (r *remote) dial(ctx context.Context) (*conversation, error) {
 
 // cause puts what went wrong on the link in front of what became of it.
 func (r *remote) cause(err error) error {
-	l := &r.link
-	if r.guard != nil {
-		l = &r.guard.link
-	}
-	if first := l.take(); err != nil && first != nil && !errors.Is(err, first) {
+	if first := r.link.take(); err != nil && first != nil && !errors.Is(err, first) {
 		return fmt.Errorf("%w (%w)", first, err)
 	}
 	return err
@@ -124,14 +122,54 @@ func (r *remote) session(ctx context.Context) (session, error) {
 		if err != nil {
 			return nil, err
 		}
-		return r.http.NewUploadPackSession(&ep, auth)
+		t, err := r.makeHTTP()
+		if err != nil {
+			return nil, err
+		}
+		return t.NewUploadPackSession(&ep, auth)
+	}
+}
+
+// makeHTTP makes the HTTP client, or makes it anew if the CA file has changed. A CA file that cannot be read is an error
+// of the fetch and not of the start: the device is driven without.
+func (r *remote) makeHTTP() (transport.Transport, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var ca []byte
+	if r.o.CAFile != "" {
+		var err error
+		if ca, err = os.ReadFile(r.o.CAFile); err != nil {
+			return nil, fail(ErrCertificate, "cannot read caFile: %w", err)
+		}
+	}
+	if r.http != nil && bytes.Equal(ca, r.ca) {
+		return r.http, nil
+	}
+	c, err := newHTTPClient(r.o, ca, &r.link)
+	if err != nil {
+		return nil, err
+	}
+	if r.idle != nil {
+		r.idle()
+	}
+	r.ca, r.idle = ca, c.CloseIdleConnections
+	r.http = githttp.NewClientWithOptions(c, &githttp.ClientOptions{RedirectPolicy: githttp.FollowInitialRedirects})
+	return r.http, nil
+}
+
+// close lets go of connections that wait for the next fetch.
+func (r *remote) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.idle != nil {
+		r.idle()
 	}
 }
 
 // redact takes credentials out of a text that somebody else may have written.
 func (r *remote) redact(s string) string {
-	r.secretsMu.Lock()
-	defer r.secretsMu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, secret := range r.secrets {
 		s = strings.ReplaceAll(s, secret, "…")
 	}
@@ -142,8 +180,8 @@ func (r *remote) hide(user, password string) {
 	if password == "" {
 		return
 	}
-	r.secretsMu.Lock()
-	defer r.secretsMu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.secrets = []string{base64.StdEncoding.EncodeToString([]byte(user + ":" + password)), password, url.QueryEscape(password)}
 }
 
@@ -195,7 +233,7 @@ func (c *conversation) request(wants ...plumbing.Hash) *packp.UploadPackRequest 
 
 // pack asks for a pack and returns its bytes.
 func (c *conversation) pack(ctx context.Context, req *packp.UploadPackRequest) (io.ReadCloser, error) {
-	if c.asked && c.remote.http == nil {
+	if c.asked && c.remote.isStream() {
 		// A stream carries one request. Over HTTP each request is one anyway.
 		_ = c.session.Close()
 		s, err := c.remote.session(ctx)

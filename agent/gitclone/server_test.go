@@ -2,6 +2,7 @@ package gitclone
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -102,7 +103,7 @@ func (r *repo) serve() (*server, string) {
 		Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"),
 		Env: append([]string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.bare), "GIT_HTTP_EXPORT_ALL=1",
 			"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "HOME=/nonexistent"}, "PATH="+os.Getenv("PATH")),
-		Stderr: &bytes.Buffer{},
+		Stderr: io.Discard,
 	}
 	s := &server{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {

@@ -168,6 +168,7 @@ type deadlineConn struct {
 func (c *deadlineConn) Read(p []byte) (int, error) {
 	_ = c.SetReadDeadline(time.Now().Add(c.stall))
 	n, err := c.Conn.Read(p)
+	c.link.down.Add(int64(n))
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		c.link.note(err)
 	}
