@@ -48,8 +48,12 @@ func TestScenarios(t *testing.T) {
 }
 
 func runScenarios(t *testing.T, dir string) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.RunT(quiet{t}, testscript.Params{
-		Dir:                 dir,
+		Files:               files,
 		Cmds:                commands(),
 		RequireUniqueNames:  true,
 		RequireExplicitExec: true,

@@ -297,7 +297,8 @@ func (w *world) delete(name string) error {
 	return os.Remove(w.inState(rel))
 }
 
-// configure replaces the configuration file by one of the archive's, laid over the template if it is YAML, as it is if it is not.
+// configure replaces the configuration file by one of the archive's, laid over the template. What is not even YAML is appended to
+// the file that there is: a slip of somebody's editor.
 func (w *world) configure(args []string) error {
 	who := []string{"agent", "guard"}
 	if len(args) == 2 {
@@ -313,7 +314,11 @@ func (w *world) configure(args []string) error {
 	for _, p := range who {
 		b, err := w.config(p, raw)
 		if err != nil {
-			b = raw
+			old, err := os.ReadFile(w.configFile(p))
+			if err != nil {
+				return err
+			}
+			b = append(old, raw...)
 		}
 		if err := os.WriteFile(w.configFile(p), b, 0o644); err != nil {
 			return err
