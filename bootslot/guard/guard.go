@@ -179,7 +179,7 @@ func newInstance() string {
 
 // configure takes over a configuration. The caller holds the mutex, or is alone.
 func (g *Guard) configure(c config.Config) error {
-	client, err := device.NewClient(device.ClientOptions{URL: c.Device.URL, TokenFile: c.Device.TokenFile, Timeout: c.Device.Timeout, Clock: g.clock})
+	client, err := device.NewClient(device.ClientOptions{URL: c.Device.URL, TokenFile: c.Device.TokenFile, Timeout: c.Device.Timeout, Clock: g.clock, Profile: g.profile})
 	if err != nil {
 		return fmt.Errorf("cannot use the device %s: %w", c.Device.URL, err)
 	}

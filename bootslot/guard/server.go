@@ -319,11 +319,11 @@ func (g *Guard) serveRollback(r *http.Request) (any, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var number uint64
-	if g.wish != nil {
-		number = g.wish.Retry
+	var declared *bootslot.Wish
+	if w := g.wish; w != nil {
+		declared = &bootslot.Wish{Release: w.Release, Revision: w.Revision, Number: w.Retry}
 	}
-	s, err := bootslot.Rollback(g.ledger, g.board, req.ToFallback, number, who(r), g.clock.Now())
+	s, err := bootslot.Rollback(g.ledger, g.board, req.ToFallback, declared, who(r), g.clock.Now())
 	return g.commit(s, err)
 }
 

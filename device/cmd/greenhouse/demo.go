@@ -41,7 +41,7 @@ guard:
   diskFloor: 1MiB
   checks:
     # A lamp in a closed house overheats it in 20 minutes; here a minute takes half a second.
-    - {name: not-too-hot, reading: temperature, max: 31, fatalMax: 33, soak: 14s}
+    - {name: not-too-hot, reading: temperature, max: 31, fatalMax: 33, soak: 18s}
 state: %s
 run: %s
 `
@@ -112,9 +112,9 @@ func playDemo(ctx context.Context, script, keep bool, out io.Writer) (err error)
   Edit    %s
   then    git -C %s commit -am "my change"     and watch this window.
 
-  Try     fan: on                    a good change: tried, passed, kept
+  Try     pump: on                   a good change: tried, passed, kept
           vent: off  and  lamp: on   a bad one: the house overheats, it is undone, marked and held
-          the same again, or a fix (vent: on, lamp: on)
+          the same again, or a fix (vent: on, fan: on, lamp: on)
           curl -d '{"actuators":{"door":"open"}}' %s/sim/set      somebody opens the door
   Look    %s status
           %s marks

@@ -155,13 +155,13 @@ func (b *board) trials(ctx context.Context, digest string) (n int, err error) {
 
 // story is the demo by itself: every sentence of it must come true.
 func (b *board) story(ctx context.Context) error {
-	good := state{vent: "on", door: "closed", fan: "on", lamp: "off", pump: "off"}
-	bad := state{vent: "off", door: "closed", fan: "on", lamp: "on", pump: "off"}
-	fix := state{vent: "on", door: "closed", fan: "on", lamp: "on", pump: "off"}
+	good := state{vent: "on", door: "closed", fan: "off", lamp: "off", pump: "on"}
+	bad := state{vent: "off", door: "closed", fan: "off", lamp: "on", pump: "on"}
+	fix := state{vent: "on", door: "closed", fan: "on", lamp: "on", pump: "on"}
 	is := func(s state) func(view) bool {
 		return func(v view) bool {
 			o := v.Device.Observed
-			return v.Phase == "idle" && o["vent"] == s.vent && o["fan"] == s.fan && o["lamp"] == s.lamp && o["door"] == s.door
+			return v.Phase == "idle" && o["vent"] == s.vent && o["fan"] == s.fan && o["lamp"] == s.lamp && o["door"] == s.door && o["pump"] == s.pump
 		}
 	}
 	if _, err := b.await(ctx, "the first state is in force", func(v view) bool {
@@ -197,11 +197,11 @@ func (b *board) story(ctx context.Context) error {
 	b.say("story", "offline, and nothing is lost: a lamp switched on by hand is off again")
 	b.cut.Store(false)
 
-	b.say("story", "a good change: fan on")
-	if _, err := b.commit(ctx, "more air: fan on", good); err != nil {
+	b.say("story", "a good change: pump on")
+	if _, err := b.commit(ctx, "water the beds", good); err != nil {
 		return err
 	}
-	if _, err := b.await(ctx, "the good change passed", func(v view) bool { return is(good)(v) && v.Effective.Fields["fan"] == "on" }); err != nil {
+	if _, err := b.await(ctx, "the good change passed", func(v view) bool { return is(good)(v) && v.Effective.Source == "last-known-good" }); err != nil {
 		return err
 	}
 
@@ -242,7 +242,7 @@ func (b *board) story(ctx context.Context) error {
 	}
 	b.say("story", "ignored: it is the content that is marked, not the revision")
 
-	b.say("story", "a fix: lamp on, vent open")
+	b.say("story", "a fix: lamp on, vent open, fan on")
 	if _, err := b.commit(ctx, "light, and air with it", fix); err != nil {
 		return err
 	}
