@@ -91,13 +91,16 @@ func (r RestFacts) holds(check string) bool {
 //
 // A decision never applies anything: the device is driven to what the stored ledger's Effective says.
 func Admit(l Ledger, b Board, w Wish, f Facts) (Decision, *Step) {
+	if l.NumberUnseen && l.Trial == nil && l.Writable() {
+		return seeNumber(l, b, w, f)
+	}
 	d, lkg := decide(l, b, w, f)
 	changed := d.Candidate.Changed(lkg)
 
 	if t := l.Trial; t != nil {
 		switch {
 		case w.Release.Equal(t.Declared) && w.Number == t.Number, d.Candidate.Equal(t.Candidate):
-			d.Kind, d.Reason, d.Candidate, d.Digest = Trying, "its trial runs", t.Candidate, t.Digest
+			d.tries(*t, w)
 			return d, nil
 		case w.Release.Contains(t.Set):
 			d.Kind, d.Reason = Waiting, "a trial of the same change runs; the newest wish is looked at after its verdict"
@@ -135,9 +138,6 @@ func Admit(l Ledger, b Board, w Wish, f Facts) (Decision, *Step) {
 		return d, nil
 	}
 	switch {
-	case b.HoldRelease && len(d.Marks) > 0:
-		d.Kind, d.Reason = Held, "hold: release is configured, and a mark holds a part of this release"
-		return d, nil
 	case !l.Writable():
 		return refuse(newerLedger(l))
 	case l.Returning != nil:
@@ -162,6 +162,42 @@ func Admit(l Ledger, b Board, w Wish, f Facts) (Decision, *Step) {
 	s := open(l, b, w, f, d, try, base)
 	d.Kind, d.Reason = Trying, "its trial runs"
 	return d, &s
+}
+
+// seeNumber uses up the retry number of the first wish after a rollback that did not know it, and has the wish decided anew once that is
+// stored. Nothing is tried before: a number that was raised before the rollback would lift what the operator has just put down.
+func seeNumber(l Ledger, b Board, w Wish, f Facts) (Decision, *Step) {
+	n := l.next()
+	n.NumberUnseen = false
+	n.Spent = max(n.Spent, w.Number)
+	d, lkg := decide(n, b, w, f)
+	d.Kind = settledKind(d)
+	if len(d.Candidate.Changed(lkg)) > 0 {
+		d.Kind, d.Reason = AwaitBaseline, "the declared retry number was used up by a rollback"
+	}
+	return d, &Step{Ledger: n}
+}
+
+// tries makes d the answer to a wish whose trial is t: held is only what t does not try. (Marks that had reopened at its opening do not count
+// as reopened while it runs.)
+func (d *Decision) tries(t Trial, w Wish) {
+	d.Kind, d.Reason, d.Candidate, d.Digest = Trying, "its trial runs", t.Candidate, t.Digest
+	v := t.Candidate.values()
+	d.Held = slices.DeleteFunc(d.Held, func(h HeldField) bool { return v[h.Field] == h.Want })
+	d.Marks = marksOf(d.Held)
+	d.Mixed = len(d.Held) > 0
+}
+
+// marksOf lists, in order, the marks that hold something.
+func marksOf(held []HeldField) []uint64 {
+	var ids []uint64
+	for _, h := range held {
+		if h.Mark != 0 && !slices.Contains(ids, h.Mark) {
+			ids = append(ids, h.Mark)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 func newerLedger(l Ledger) string {
@@ -198,20 +234,15 @@ func decide(l Ledger, b Board, w Wish, f Facts) (Decision, Release) {
 	h := holding{ledger: l, board: b, facts: f, desired: w.Release, lkg: lkg, held: map[string]uint64{}}
 	h.pendingImage()
 	if l.grantFor(w).isZero() {
-		h.toFixedPoint()
+		h.toFixedPoint(w.Release.Digest())
+	}
+	held := h.shown()
+	if ids := marksOf(held); b.HoldRelease && len(ids) > 0 {
+		h.holdDifference(h.desired, ids[0])
+		held = h.shown()
 	}
 	cand := h.candidate()
-	d := Decision{Candidate: cand, Digest: cand.Digest(), RetryNumber: max(l.Spent, w.Number) + 1}
-	want, keep := w.Release.values(), lkg.values()
-	for _, field := range slices.Sorted(maps.Keys(h.held)) {
-		if want[field] != cand.values()[field] {
-			d.Held = append(d.Held, HeldField{Field: field, Want: want[field], Keep: keep[field], Mark: h.held[field]})
-			if id := h.held[field]; id != 0 && !slices.Contains(d.Marks, id) {
-				d.Marks = append(d.Marks, id)
-			}
-		}
-	}
-	slices.Sort(d.Marks)
+	d := Decision{Candidate: cand, Digest: cand.Digest(), Held: held, Marks: marksOf(held), RetryNumber: max(l.Spent, w.Number) + 1}
 	if len(d.Held) > 0 {
 		var names []string
 		for _, f := range d.Held {
@@ -219,8 +250,11 @@ func decide(l Ledger, b Board, w Wish, f Facts) (Decision, Release) {
 		}
 		d.Mixed = !cand.Equal(lkg)
 		d.Reason = fmt.Sprintf("held: %s; raise retry: to %d to try again", strings.Join(names, ", "), d.RetryNumber)
-		if len(d.Marks) == 0 {
+		switch {
+		case len(d.Marks) == 0:
 			d.Reason = "the image is not ready, or this board has no boot slots"
+		case b.HoldRelease:
+			d.Reason += " (hold: release is configured: what a mark holds a part of is held whole)"
 		}
 	}
 	return d, lkg
@@ -264,20 +298,32 @@ func (h *holding) candidate() Release {
 	return c
 }
 
-// hold keeps field and its whole group for mark id.
+// hold keeps field and its whole group for mark id. A mark is a better reason than an image that is not ready.
 func (h *holding) hold(field string, id uint64) {
 	for _, g := range h.board.group(field) {
-		if _, ok := h.held[g]; !ok {
+		if h.held[g] == 0 {
 			h.held[g] = id
 		}
 	}
 }
 
+// shown lists, in order, the held fields whose value is not the desired one.
+func (h *holding) shown() []HeldField {
+	want, keep, got := h.desired.values(), h.lkg.values(), h.candidate().values()
+	var out []HeldField
+	for _, field := range slices.Sorted(maps.Keys(h.held)) {
+		if want[field] != got[field] {
+			out = append(out, HeldField{Field: field, Want: want[field], Keep: keep[field], Mark: h.held[field]})
+		}
+	}
+	return out
+}
+
 // toFixedPoint applies the marks until nothing more is held. Holding a field gives the candidate a value of
 // last-known-good, by which it may come to contain another mark's set: so the candidate is looked at as well as what is
-// desired, again and again. It ends because held only grows.
-func (h *holding) toFixedPoint() {
-	declared := h.desired.Digest()
+// desired, again and again. It ends because held only grows. declared is the digest of what git declares, without the image that it does not
+// name: by that an operator's mark knows it.
+func (h *holding) toFixedPoint(declared Digest) {
 	for _, m := range h.ledger.Marks {
 		if slices.Contains(m.OperatorDeclared, declared) {
 			h.holdDifference(h.desired, m.ID)
@@ -368,6 +414,11 @@ func baselineFor(try Try, r RestFacts) (Baseline, string) {
 			return base, r.why()
 		}
 		for _, c := range r.Required {
+			// A check that was configured since has no first baseline: it waits for its own like any other.
+			known := slices.Contains(try.Baseline.Convicting, c) || slices.Contains(try.Baseline.Exempt, c)
+			if !known && !r.Overdue && !slices.Contains(r.Holding, c) {
+				return base, r.why()
+			}
 			if slices.Contains(try.Baseline.Exempt, c) || !slices.Contains(r.Holding, c) {
 				base.Exempt = append(base.Exempt, c)
 			} else {
@@ -420,8 +471,8 @@ func open(l Ledger, b Board, w Wish, f Facts, d Decision, try Try, base Baseline
 		try.Baseline = &base
 	}
 	n.putTry(try)
-	if !k.isZero() {
-		n.Streak = 0 // a retry clears the breaker
+	if !k.isZero() && try.Count == 1 {
+		n.Streak = 0 // a retry clears the breaker, and its further attempts do not
 	}
 	slot := l.Spare()
 	n.Slots[slot] = Slot{Status: SlotTrying, Release: d.Candidate, Digest: d.Digest, Declared: w.Release.Digest(), Revision: w.Revision}

@@ -41,7 +41,10 @@ type run struct {
 type Soak struct{ runs map[string]*run }
 
 // See takes a sample. One that is not newer than the last of its check is the same measurement seen again.
-func (k *Soak) See(s Sample) {
+func (k *Soak) See(s Sample) { k.see(s, false) }
+
+// see takes a sample. A good one that is early interrupts a row of bad ones and begins no soak.
+func (k *Soak) see(s Sample, early bool) {
 	if k.runs == nil {
 		k.runs = map[string]*run{}
 	}
@@ -60,6 +63,9 @@ func (k *Soak) See(s Sample) {
 		return
 	}
 	r.bad = 0
+	if early {
+		return
+	}
 	if !r.holding {
 		r.holding, r.since = true, s.At
 	}
@@ -91,8 +97,12 @@ func (k *Soak) Bad(check string) int {
 	return 0
 }
 
-// Reset forgets everything.
-func (k *Soak) Reset() { k.runs = nil }
+// clear forgets that anything holds, and keeps what was said last.
+func (k *Soak) clear() {
+	for _, r := range k.runs {
+		r.holding, r.bad = false, 0
+	}
+}
 
 // Look is what the guard sees at one tick.
 type Look struct {
@@ -127,6 +137,7 @@ func NewJudge(t Trial, at, window, soak time.Duration, checks []Check) *Judge {
 	j := &Judge{Opened: at, Window: window, Soak: soak, last: at}
 	longest := soak
 	for _, c := range checks {
+		c.Soak = max(c.Soak, soak) // a check's own can only be longer
 		if slices.Contains(t.Baseline.Convicting, c.Name) {
 			j.Checks = append(j.Checks, c)
 			longest = max(longest, c.Soak)
@@ -140,6 +151,9 @@ func NewJudge(t Trial, at, window, soak time.Duration, checks []Check) *Judge {
 func (j *Judge) EndsIn(now time.Duration) time.Duration { return max(0, j.Opened+j.Window-now) }
 
 // See takes one tick and returns a verdict, or "" while there is none.
+//
+// Where nothing may convict, because nothing held at rest, a candidate still has to be read back and to last for the soak time; and if it is
+// never read back, nobody is left whom that could convict, and the verdict is inconclusive.
 func (j *Judge) See(k Look) (Verdict, Evidence) {
 	gap := k.At - j.last
 	j.last = k.At
@@ -153,10 +167,8 @@ func (j *Judge) See(k Look) (Verdict, Evidence) {
 		if s.At < j.Opened {
 			continue // measured before the trial
 		}
-		if s.OK && (!j.readBack || s.At < j.readBackAt) {
-			continue // soak counts from the read-back of the candidate
-		}
-		j.soak.See(s)
+		// Soak counts from the read-back of the candidate; that a check fails counts before it, too.
+		j.soak.see(s, !j.readBack || s.At < j.readBackAt)
 	}
 	for _, c := range j.Checks {
 		if c.Fatal && j.soak.Bad(c.Name) >= fatalSamples {
@@ -166,7 +178,7 @@ func (j *Judge) See(k Look) (Verdict, Evidence) {
 	if k.ReadBack && !j.readBack {
 		j.readBack, j.readBackAt = true, k.At
 	}
-	if j.readBack && k.Answered && j.allHeld() {
+	if j.readBack && j.allHeld() && k.At-j.readBackAt >= j.Soak {
 		return Passed, Evidence{}
 	}
 	if k.At-j.Opened < j.Window {
@@ -174,6 +186,9 @@ func (j *Judge) See(k Look) (Verdict, Evidence) {
 	}
 	if !k.Answered && !j.readBack {
 		return Inconclusive, Evidence{Message: "the device does not answer and never read back the candidate"}
+	}
+	if j.allHeld() {
+		return Inconclusive, Evidence{Message: "no check that may convict failed, but the candidate was not read back for the soak time"}
 	}
 	return Failed, j.worst()
 }
@@ -191,17 +206,20 @@ func (j *Judge) allHeld() bool {
 	return true
 }
 
-// worst names the check that a failed trial is remembered by: one that does not hold, before one that has not held long enough; a
-// configured one before a built-in one, which often only follows from it; the order of the configuration otherwise.
+// worst names the check that a failed trial is remembered by, and that must hold again on last-known-good: one that fails, before one that did
+// and has not held long enough since, before one against which nothing is known but that its time was too short; a configured one before
+// a built-in one, which often only follows from it; the order of the configuration otherwise.
 func (j *Judge) worst() Evidence {
 	best, rank := Check{}, 99
 	for _, c := range j.Checks {
 		held, ok := j.soak.Held(c.Name)
-		r := 0
+		r := 4
 		switch {
 		case ok && held >= c.Soak:
 			continue
-		case ok:
+		case j.soak.Bad(c.Name) > 0:
+			r = 0
+		case j.soak.Message(c.Name) != "":
 			r = 2
 		}
 		if BuiltIn(c.Name) {
@@ -210,9 +228,6 @@ func (j *Judge) worst() Evidence {
 		if r < rank {
 			best, rank = c, r
 		}
-	}
-	if best.Name == "" {
-		return Evidence{Check: "device-answers", Message: "the device did not answer when the window ended"}
 	}
 	msg := j.soak.Message(best.Name)
 	if held, ok := j.soak.Held(best.Name); ok {
@@ -223,7 +238,7 @@ func (j *Judge) worst() Evidence {
 	return Evidence{Check: best.Name, Message: msg}
 }
 
-// The built-in checks. ConvergedCheck is one per field; FatalCheck belongs to a reading check with a fatal limit.
+// The built-in checks; ConvergedCheck is one per field.
 const (
 	DeviceAnswers = "device-answers"
 	AgentAlive    = "agent-alive"
@@ -244,16 +259,17 @@ type Rest struct {
 	Soak    time.Duration
 	Recover time.Duration // at least the longest soak of a check
 
-	began time.Duration // uptime: nothing measured before counts
-	since time.Duration // uptime since when the whole baseline has not come about
-	at    bool
-	why   string
-	soak  Soak
+	began   time.Duration // uptime since when the device is at rest: nothing measured before counts
+	last    time.Duration // uptime of the newest tick
+	missing time.Duration // watched without the whole baseline, while the device answered
+	at      bool
+	why     string
+	soak    Soak
 }
 
 // NewRest starts anew, at uptime at: after a start, a trial, a returning, a suspension with --repair.
 func NewRest(at, soak, recover time.Duration, checks []Check) *Rest {
-	r := &Rest{Checks: checks, Soak: soak, Recover: recover, began: at, since: at}
+	r := &Rest{Checks: checks, Soak: soak, Recover: recover, last: at}
 	for _, c := range checks {
 		r.Recover = max(r.Recover, c.Soak)
 	}
@@ -262,18 +278,23 @@ func NewRest(at, soak, recover time.Duration, checks []Check) *Rest {
 
 // See takes one tick.
 func (r *Rest) See(k Look) {
-	if r.at && !k.ReadBack || !k.Answered {
-		// Drift, or a device that is away: what is measured meanwhile says nothing of last-known-good.
-		r.soak.Reset()
+	gap := k.At - r.last
+	r.last = k.At
+	if k.Answered {
+		// Time with a device that is away, or that nobody watched, is not time in which it did not recover.
+		r.missing += min(gap, r.Soak)
 	}
-	r.at = k.Answered && k.ReadBack
-	if !r.at {
-		r.why = "the device does not read back last-known-good"
+	if !k.Answered || !k.ReadBack {
+		r.at, r.why = false, "the device does not read back last-known-good"
 		if !k.Answered {
 			r.why = "the device does not answer"
-			r.since = k.At // recover counts while the device answers
 		}
 		return
+	}
+	if !r.at || gap > r.Soak {
+		// Anew after drift, an absence, or a gap: what was measured meanwhile says nothing of last-known-good.
+		r.at, r.began = true, k.At
+		r.soak.clear()
 	}
 	for _, s := range k.Samples {
 		if s.At >= r.began {
@@ -287,8 +308,7 @@ func (r *Rest) See(k Look) {
 		}
 	}
 	if len(missing) == 0 {
-		r.since = k.At
-		r.why = ""
+		r.missing, r.why = 0, ""
 		return
 	}
 	r.why = fmt.Sprintf("not held at rest for %v yet: %s", r.Soak, strings.Join(missing, ", "))
@@ -299,19 +319,23 @@ func (r *Rest) held(check string) bool {
 	return ok && held >= r.Soak
 }
 
-// Facts is what Admit needs to know, at uptime now.
+// Facts is what Admit needs to know, at uptime now. What was seen before a gap is not known any more: a guard that was stopped has to look first.
 func (r *Rest) Facts(now time.Duration) RestFacts {
-	f := RestFacts{AtRest: r.at, Overdue: now-r.since >= r.Recover, Why: r.why}
+	looks := now-r.last <= r.Soak
+	f := RestFacts{AtRest: r.at && looks, Overdue: r.missing >= r.Recover && looks, Why: r.why}
 	for _, c := range r.Checks {
 		if c.Required {
 			f.Required = append(f.Required, c.Name)
-			if r.at && r.held(c.Name) {
+			if f.AtRest && r.held(c.Name) {
 				f.Holding = append(f.Holding, c.Name)
 			}
 		}
 	}
-	if f.Why != "" && !f.Overdue {
-		f.Why += fmt.Sprintf("; a trial goes ahead without them in %v", (r.Recover - (now - r.since)).Round(time.Second))
+	switch {
+	case !looks:
+		f.Why = fmt.Sprintf("the guard has not looked for %v", (now - r.last).Round(time.Second))
+	case f.Why != "" && !f.Overdue:
+		f.Why += fmt.Sprintf("; a trial goes ahead without them in %v", (r.Recover - r.missing).Round(time.Second))
 	}
 	return f
 }
@@ -324,15 +348,16 @@ type Recovery struct {
 	// Gone says that the check is no longer configured: it counts as held.
 	Gone bool
 
-	began     time.Duration // uptime: nothing measured before counts
+	began     time.Duration // uptime since when the device is at rest: nothing measured before counts
+	at        bool
 	answering time.Duration // uptime spent with a device that answers
-	last      time.Duration
+	last      time.Duration // uptime of the newest tick
 	soak      Soak
 }
 
 // NewRecovery starts at uptime at.
 func NewRecovery(check string, at, soak, recover time.Duration, checks []Check) *Recovery {
-	r := &Recovery{Check: check, Soak: soak, Recover: recover, began: at, last: at,
+	r := &Recovery{Check: check, Soak: soak, Recover: recover, last: at,
 		Gone: !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == check })}
 	for _, c := range checks {
 		r.Recover = max(r.Recover, c.Soak)
@@ -342,22 +367,24 @@ func NewRecovery(check string, at, soak, recover time.Duration, checks []Check) 
 
 // See takes one tick and says whether the phase is over, and whether the check held. A device that does not answer leaves it open.
 func (r *Recovery) See(k Look) (over, held bool) {
+	gap := k.At - r.last
 	if k.Answered {
 		// A stopped guard has not watched: a gap counts as one soak at most.
-		r.answering += min(k.At-r.last, r.Soak)
+		r.answering += min(gap, r.Soak)
 	}
 	r.last = k.At
-	if !k.Answered || !k.ReadBack {
-		r.soak.Reset()
-	} else {
-		for _, s := range k.Samples {
-			if s.Check == r.Check && s.At >= r.began {
-				r.soak.See(s)
-			}
+	if rest := k.Answered && k.ReadBack; !rest || !r.at || gap > r.Soak {
+		// What holds has to be seen at rest, and without a gap.
+		r.at, r.began = rest, k.At
+		r.soak.clear()
+	}
+	for _, s := range k.Samples {
+		if s.Check == r.Check {
+			r.soak.see(s, !r.at || s.At < r.began)
 		}
-		if r.Gone {
-			return true, true
-		}
+	}
+	if r.at && r.Gone {
+		return true, true
 	}
 	h, holds := r.soak.Held(r.Check)
 	if holds && h >= r.Soak {

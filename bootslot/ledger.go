@@ -1,7 +1,6 @@
 package bootslot
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -49,6 +48,8 @@ type Slot struct {
 	Declared Digest     `json:"declared,omitempty"`
 	Revision string     `json:"revision,omitempty"`
 	Proven   bool       `json:"proven,omitempty"`
+
+	unknown unknown
 }
 
 // Verdict is how a trial ended. Environment comes only of a Failed whose last-known-good fails alike.
@@ -97,6 +98,8 @@ type Mark struct {
 	Exhausted bool      `json:"exhausted,omitempty"`
 	At        time.Time `json:"at,omitzero"` // wall clock, for people
 	Who       string    `json:"who,omitempty"`
+
+	unknown unknown
 }
 
 // Baseline is what held at rest before a content's first trial: Convicting checks did, Exempt ones did not.
@@ -113,6 +116,8 @@ type Try struct {
 	Count    int       `json:"count"`
 	Goodbyes int       `json:"goodbyes,omitempty"` // times that a stopping process cancelled it
 	Baseline *Baseline `json:"baseline,omitempty"`
+
+	unknown unknown
 }
 
 // Grant is one `holdfast retry`: leave to try the declared content past all marks, until that is used.
@@ -120,6 +125,8 @@ type Grant struct {
 	ID       uint64 `json:"id"` // the generation that made it
 	Declared Digest `json:"declared"`
 	Who      string `json:"who,omitempty"`
+
+	unknown unknown
 }
 
 // Trial is the open trial: a bounded attempt at a candidate.
@@ -139,6 +146,8 @@ type Trial struct {
 	Pinned     bool          `json:"pinned,omitempty"` // git cannot cancel it
 	Before     Readings      `json:"before,omitempty"`
 	At         time.Time     `json:"at,omitzero"`
+
+	unknown unknown
 }
 
 // Returning is the phase after a failed trial: back to last-known-good, until it is known whether that is well.
@@ -148,6 +157,8 @@ type Returning struct {
 	Digest  Digest `json:"digest"`
 	Number  uint64 `json:"number,omitempty"`
 	Granted uint64 `json:"granted,omitempty"`
+
+	unknown unknown
 }
 
 // Ledger is the only durable truth on the device. It is a value: every transition returns a new one, with the next
@@ -170,9 +181,11 @@ type Ledger struct {
 	Streak int `json:"streak,omitempty"`
 	// Pin says that the next trial cannot be cancelled by git: the last one was.
 	Pin bool `json:"pin,omitempty"`
+	// NumberUnseen says that an operator rolled back while no agent had said what is declared: the retry number of the next wish
+	// was raised before that, as far as anybody can know, and is used up by it.
+	NumberUnseen bool `json:"numberUnseen,omitempty"`
 
-	// unknown are fields of a newer schema, kept as they are.
-	unknown map[string]json.RawMessage
+	unknown unknown
 }
 
 // NewLedger returns an empty ledger: no slot is good, the fallback is in force.
@@ -249,69 +262,9 @@ func (l Ledger) next() Ledger {
 		m.OperatorDeclared = slices.Clone(m.OperatorDeclared)
 	}
 	n.Tries = slices.Clone(l.Tries)
-	if n.Schema < Schema {
-		n.Schema = Schema
-	}
+	// What this code writes may need a guard that can write it; the demands of a newer one stay.
+	n.Schema, n.MinWriter = max(n.Schema, Schema), max(n.MinWriter, MinWriter)
 	return n
-}
-
-// ledgerJSON has Ledger's fields without its methods, so that JSON does not recurse.
-type ledgerJSON Ledger
-
-var knownKeys = func() map[string]bool {
-	full := ledgerJSON{Active: "A", Previous: &Slot{}, Trial: &Trial{}, Returning: &Returning{}, Marks: []Mark{{}},
-		Tries: []Try{{}}, Spent: 1, Grant: &Grant{}, Streak: 1, Pin: true}
-	b, err := json.Marshal(full)
-	if err != nil {
-		panic(err)
-	}
-	var m map[string]json.RawMessage
-	if err := json.Unmarshal(b, &m); err != nil {
-		panic(err)
-	}
-	known := map[string]bool{}
-	for k := range m {
-		known[k] = true
-	}
-	return known
-}()
-
-// MarshalJSON writes l with the fields of a newer schema that it was read with.
-func (l Ledger) MarshalJSON() ([]byte, error) {
-	b, err := json.Marshal(ledgerJSON(l))
-	if err != nil || len(l.unknown) == 0 {
-		return b, err
-	}
-	var m map[string]json.RawMessage
-	if err := json.Unmarshal(b, &m); err != nil {
-		return nil, err
-	}
-	for k, v := range l.unknown {
-		m[k] = v
-	}
-	return json.Marshal(m)
-}
-
-// UnmarshalJSON reads l and keeps what it does not know.
-func (l *Ledger) UnmarshalJSON(b []byte) error {
-	var j ledgerJSON
-	if err := json.Unmarshal(b, &j); err != nil {
-		return err
-	}
-	var m map[string]json.RawMessage
-	if err := json.Unmarshal(b, &m); err != nil {
-		return err
-	}
-	*l = Ledger(j)
-	for k, v := range m {
-		if !knownKeys[k] {
-			if l.unknown == nil {
-				l.unknown = map[string]json.RawMessage{}
-			}
-			l.unknown[k] = v
-		}
-	}
-	return nil
 }
 
 // Event is one line of the history: what happened, to which content, and who did it.

@@ -15,21 +15,22 @@ var (
 
 // Rollback is an operator's way back. During a trial it only settles that as cancelled, with a mark; an open returning it closes,
 // mark standing. Otherwise it makes previous (or the fallback) the active slot's release, in one transaction with a mark of what the
-// release left behind changed against it and of the declared digest whole: else the agent would undo it. number is the declared file's
-// retry number, which a rollback uses up together with a grant for the same reason: what was raised before it must not outlive it.
-func Rollback(l Ledger, b Board, toFallback bool, number uint64, who string, at time.Time) (Step, error) {
+// release left behind changed against it and of the declared digest whole: else the agent would undo it. declared is the agent's newest
+// wish: its retry number is used up together with a grant for the same reason, as what was raised before a rollback must not outlive it. It
+// is nil if no agent has spoken yet; then the number of the first that does is used up.
+func Rollback(l Ledger, b Board, toFallback bool, declared *Wish, who string, at time.Time) (Step, error) {
 	if !l.Writable() {
 		return Step{}, ErrNewerLedger
 	}
 	ev := Evidence{Message: "an operator rolled back", Who: who, At: at, Operator: true}
 	if l.Trial != nil {
 		s := Settle(l, b, Cancelled, ev)
-		s.Ledger.useUp(number)
+		s.Ledger.useUp(declared)
 		return s, nil
 	}
 	if l.Returning != nil {
 		s := CloseReturning(l, b, true, ev)
-		s.Ledger.useUp(number)
+		s.Ledger.useUp(declared)
 		return s, nil
 	}
 	left := l.LastKnownGood(b)
@@ -52,7 +53,7 @@ func Rollback(l Ledger, b Board, toFallback bool, number uint64, who string, at 
 	}
 	old := l.Slots[l.Active]
 	n.Active, n.Slots[slot], n.Previous = slot, target, nil
-	n.useUp(number)
+	n.useUp(declared)
 	if old.Declared == "" {
 		old.Declared = left.Digest()
 	}
@@ -70,8 +71,13 @@ func Rollback(l Ledger, b Board, toFallback bool, number uint64, who string, at 
 }
 
 // useUp takes away every leave to try past the marks.
-func (l *Ledger) useUp(number uint64) {
-	l.Spent, l.Grant = max(l.Spent, number), nil
+func (l *Ledger) useUp(declared *Wish) {
+	l.Grant = nil
+	if declared == nil {
+		l.NumberUnseen = true
+		return
+	}
+	l.Spent = max(l.Spent, declared.Number)
 }
 
 // Retry grants the declared content w one more trial past all marks, as a raised `retry:` would. The grant stays until it is used.

@@ -61,8 +61,17 @@ func (r Release) Digest() Digest {
 // Equal reports whether r and s have the same content.
 func (r Release) Equal(s Release) bool { return maps.Equal(r.values(), s.values()) }
 
-// Contains reports whether r has all of set.
-func (r Release) Contains(set device.Fields) bool { return r.values().Contains(set) }
+// Contains reports whether r has all of set. A field that set has with no value is one that r must not have: what a release
+// took away (an actuator that a new profile no longer knows) is a change like any other, and a mark must be able to hold it.
+func (r Release) Contains(set device.Fields) bool {
+	v := r.values()
+	for field, value := range set {
+		if v[field] != value {
+			return false
+		}
+	}
+	return true
+}
 
 // Changed lists, sorted, the fields in which r differs from base.
 func (r Release) Changed(base Release) []string {

@@ -48,8 +48,11 @@ func Settle(l Ledger, b Board, v Verdict, ev Evidence) Step {
 
 	switch v {
 	case Passed:
-		if old := l.Slots[l.Active]; old.Status == SlotGood && old.Proven {
-			n.Previous = &old
+		if old := l.Slots[l.Active]; old.Status == SlotGood {
+			if old.Proven {
+				n.Previous = &old
+			}
+			n.Slots[l.Active] = Slot{Status: SlotEmpty} // the spare slot now; what it held is in previous
 		}
 		passed := l.Slots[t.Slot]
 		passed.Status, passed.Proven = SlotGood, len(t.Baseline.Exempt) == 0
@@ -59,6 +62,13 @@ func Settle(l Ledger, b Board, v Verdict, ev Evidence) Step {
 		n.forget(t.Digest)
 		n.spend(t.Number, t.Granted)
 		n.lastKnownGoodChanged(b)
+		whole := t.Declared
+		if whole.Image == nil {
+			whole.Image = t.Candidate.Image
+		}
+		if n.Grant != nil && n.Grant.Declared == t.Declared.Digest() && whole.Equal(t.Candidate) {
+			n.Grant = nil // asked for while this trial ran: there is nothing left to try
+		}
 
 	case Failed:
 		spare = l.Slots[t.Slot]
@@ -87,7 +97,8 @@ func Settle(l Ledger, b Board, v Verdict, ev Evidence) Step {
 	case Cancelled:
 		try.Count = max(0, try.Count-1) // a cancelled trial is no attempt
 		n.putTry(try)
-		n.Pin = ev.ByGit
+		// A pin lasts until a trial that git could not cancel has ended by itself.
+		n.Pin = ev.ByGit || t.Pinned && !ev.Operator
 		if ev.Operator {
 			spare = l.Slots[t.Slot]
 			spare.Status = SlotFailed
@@ -96,7 +107,7 @@ func Settle(l Ledger, b Board, v Verdict, ev Evidence) Step {
 			events = n.addMark(mark, t.Declared)
 			n.fold(mark.ID)
 			event.Mark = mark.ID
-			n.useUp(t.Number)
+			n.useUp(&Wish{Number: t.Number})
 		}
 
 	default:
@@ -157,7 +168,8 @@ func Boot(l Ledger, b Board, at time.Time) *Step {
 }
 
 // SettleForeign ends an open trial in a record that only a newer guard may write: by the fixed part of the record, which every
-// schema has (generation, slots.*.status, trial.slot, trial), and nothing else in it is touched. It reports false if no trial is open.
+// schema has (generation, active, slots.*.status, trial.slot, trial), and nothing else in it is touched. It reports false if no trial is open.
+// The slot in force stays whatever the trial says of itself.
 func SettleForeign(record []byte) ([]byte, bool, error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(record, &m); err != nil {
@@ -165,6 +177,7 @@ func SettleForeign(record []byte) ([]byte, bool, error) {
 	}
 	var fixed struct {
 		Generation uint64
+		Active     SlotName
 		Trial      *struct{ Slot SlotName }
 		Slots      map[SlotName]json.RawMessage
 	}
@@ -175,10 +188,12 @@ func SettleForeign(record []byte) ([]byte, bool, error) {
 		return record, false, nil
 	}
 	delete(m, "trial")
-	fixed.Slots[fixed.Trial.Slot] = json.RawMessage(`{"status":"empty"}`)
 	var err error
-	if m["slots"], err = json.Marshal(fixed.Slots); err != nil {
-		return nil, false, err
+	if _, ok := fixed.Slots[fixed.Trial.Slot]; ok && fixed.Trial.Slot != fixed.Active {
+		fixed.Slots[fixed.Trial.Slot] = json.RawMessage(`{"status":"empty"}`)
+		if m["slots"], err = json.Marshal(fixed.Slots); err != nil {
+			return nil, false, err
+		}
 	}
 	if m["generation"], err = json.Marshal(fixed.Generation + 1); err != nil {
 		return nil, false, err
@@ -199,8 +214,8 @@ func (l Ledger) leaveOf(number, granted uint64) grantKey {
 	return grantKey{}
 }
 
-// spend uses up what a trial was opened under. The number only grows: a `retry:` line that is taken out and put back
-// later lifts nothing that it has lifted before.
+// spend uses up what a trial was opened under: its number and its grant both, if there were both, so that one content gets no trial for
+// each. The number only grows: a `retry:` line that is taken out and put back later lifts nothing that it has lifted before.
 func (l *Ledger) spend(number, granted uint64) {
 	l.Spent = max(l.Spent, number)
 	l.dropGrant(granted)
@@ -222,11 +237,15 @@ func (l *Ledger) forgetTry(t Try) {
 }
 
 // lastKnownGoodChanged retires the sets that last-known-good now contains and takes its own digest from the marks. A mark of which
-// nothing is left goes.
+// nothing is left goes, and so does a grant for what is in force now: there is nothing that it could be used for, and what it lifts
+// is not to be lifted some day later.
 func (l *Ledger) lastKnownGoodChanged(b Board) {
 	lkg := l.LastKnownGood(b)
 	own := lkg.Digest()
 	isOwn := func(d Digest) bool { return d == own }
+	if l.Grant != nil && isOwn(l.Grant.Declared) {
+		l.Grant = nil
+	}
 	for i := range l.Marks {
 		m := &l.Marks[i]
 		m.Retired = m.Retired || lkg.Contains(m.Set)
@@ -246,8 +265,10 @@ func (l *Ledger) addMark(m Mark, declared Release) []Event {
 	}
 	var events []Event
 	if len(l.Marks) >= maxMarks {
-		out := slices.IndexFunc(l.Marks, func(o Mark) bool { return o.Retired || !declared.Contains(o.Set) })
-		out = max(out, 0)
+		out := slices.IndexFunc(l.Marks, func(o Mark) bool { return !o.concerns(declared) })
+		if out < 0 { // all of them hold it, so most hold nothing that another does not
+			out = max(0, slices.IndexFunc(l.Marks, func(o Mark) bool { return o.Retired }))
+		}
 		gone := l.Marks[out]
 		l.Marks = slices.Delete(l.Marks, out, out+1)
 		events = append(events, Event{Generation: l.Generation, At: m.At, Kind: EventMarkDropped, Mark: gone.ID, Revision: gone.Revision,
@@ -302,6 +323,12 @@ func (l *Ledger) fold(id uint64) {
 		l.fold(small.ID)
 		return
 	}
+}
+
+// concerns reports whether m has anything to do with what is declared.
+func (m Mark) concerns(declared Release) bool {
+	d := declared.Digest()
+	return declared.Contains(m.Set) || slices.Contains(m.Candidates, d) || slices.Contains(m.Declared, d) || slices.Contains(m.OperatorDeclared, d)
 }
 
 func (m Mark) reopens() bool { return m.Cause == CauseEnvironment && !m.Exhausted }
