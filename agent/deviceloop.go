@@ -370,7 +370,7 @@ func (a *Agent) news() bool {
 	h, ok := a.heartbeat()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return ok && !a.memory.Silent && (h.Generation != a.lastBeat.Generation || h.Instance != a.lastBeat.Instance ||
+	return ok && (h.Generation != a.lastBeat.Generation || h.Instance != a.lastBeat.Instance ||
 		!maps.Equal(h.Refused, a.lastBeat.Refused) || !slices.Equal(h.NonConvergent, a.lastBeat.NonConvergent))
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,9 +30,9 @@ type world struct {
 	clone   *fakeClone
 	log     *logged
 	record  device.Fields
-	suspend api.Suspension
-	until   time.Duration // uptime of the suspension's end
-	notes   *[]string
+	suspend atomic.Pointer[api.Suspension]
+	dog     time.Duration // Options.WatchdogEvery
+	notes   logged        // what the service manager was told
 	agent   *Agent
 	stop    func()
 }
@@ -47,7 +48,7 @@ func inWorld(t *testing.T, f func(*world)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ck := clock.NewProcess()
-		w := &world{t: t, clock: ck, log: &logged{}, notes: new([]string)}
+		w := &world{t: t, clock: ck, log: &logged{}}
 		w.guard = &fakeGuard{clock: ck, lease: api.Lease{Generation: 1, Fields: proven, Proven: proven, Instance: "one"}, changed: make(chan struct{}), reads: map[time.Duration]bool{}}
 		w.device = &fakeDevice{clock: ck, actuators: map[string]string{"vent": "off", "lamp": "off"}, changed: make(chan struct{})}
 		w.clone = &fakeClone{hang: make(chan struct{})}
@@ -66,10 +67,16 @@ func (w *world) start() {
 		Interval: every, Timeout: timeout, GitEvery: 30 * time.Second,
 		Guard: w.guard, Driver: device.NewDriver(w.device, house, w.clock, every), Watcher: w.device, Clone: w.clone,
 		Profile: house, Parse: parseHouse,
-		Record:    func() device.Fields { return w.record },
-		Suspended: func() (api.Suspension, time.Duration) { return w.suspend, max(0, w.until-w.clock.Uptime()) },
-		Clock:     w.clock, Log: slog.New(w.log), Version: "test",
-		Notify: func(s string) { *w.notes = append(*w.notes, s) },
+		Record: func() device.Fields { return w.record },
+		Suspended: func() (api.Suspension, time.Duration) {
+			s := w.suspend.Load()
+			if s == nil {
+				return api.Suspension{}, 0
+			}
+			return *s, max(0, time.Duration(s.UntilUptimeSeconds*float64(time.Second))-w.clock.Uptime())
+		},
+		Clock: w.clock, Log: slog.New(w.log), Version: "test",
+		Notify: w.notes.add, WatchdogEvery: w.dog,
 	}, Memory{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -81,6 +88,11 @@ func (w *world) start() {
 			w.t.Errorf("Run: %v", err)
 		}
 	}
+}
+
+// suspendFor is `holdfast suspend`.
+func (w *world) suspendFor(d time.Duration, repair bool) {
+	w.suspend.Store(&api.Suspension{UntilUptimeSeconds: (w.clock.Uptime() + d).Seconds(), Repair: repair})
 }
 
 // pass lets time go by, to just before the next thing would happen.
@@ -115,7 +127,9 @@ type fakeGuard struct {
 	beats   []api.Heartbeat
 	beatAt  []time.Duration
 	refuse  error
-	reads   map[time.Duration]bool // uptimes at which a lease was asked for
+	// lastTrialAt is when decide opened a trial.
+	lastTrialAt time.Duration
+	reads       map[time.Duration]bool // uptimes at which a lease was asked for
 }
 
 func (g *fakeGuard) set(l api.Lease) {
@@ -128,6 +142,13 @@ func (g *fakeGuard) setLocked(l api.Lease) {
 	g.lease = l
 	close(g.changed)
 	g.changed = make(chan struct{})
+}
+
+// do changes how the guard behaves.
+func (g *fakeGuard) do(f func(*fakeGuard)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f(g)
 }
 
 func (g *fakeGuard) setSilent(s bool) {
@@ -257,7 +278,11 @@ func (d *fakeDevice) State(ctx context.Context) (device.State, error) {
 		<-ctx.Done()
 		return device.State{}, ctx.Err()
 	}
-	time.Sleep(slow)
+	select {
+	case <-time.After(slow):
+	case <-ctx.Done():
+		return device.State{}, ctx.Err()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.state(), nil
@@ -292,6 +317,13 @@ func (d *fakeDevice) bump() {
 	d.tag++
 	close(d.changed)
 	d.changed = make(chan struct{})
+}
+
+// set changes how the device behaves.
+func (d *fakeDevice) set(f func(*fakeDevice)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f(d)
 }
 
 // turn is somebody at the knobs.
@@ -347,6 +379,12 @@ type fakeClone struct {
 	fetches []time.Time
 }
 
+func (c *fakeClone) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+}
+
 func (c *fakeClone) push(revision, data string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -399,10 +437,14 @@ func (l *logged) Handle(ctx context.Context, r slog.Record) error {
 	if err := slog.NewTextHandler(&b, nil).Handle(ctx, r); err != nil {
 		return err
 	}
+	l.add(strings.TrimSpace(b.String()))
+	return nil
+}
+
+func (l *logged) add(s string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lines = append(l.lines, strings.TrimSpace(b.String()))
-	return nil
+	l.lines = append(l.lines, s)
 }
 
 // count is how many lines have part.

@@ -115,15 +115,49 @@ func TestHeartbeats(t *testing.T) {
 func TestHeartbeatTellsNews(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.device.refuses = map[string]string{"lamp": "no lamp here"}
+		w.device.slow = 100 * time.Millisecond // the heartbeat with the new generation is long out when the refusal comes
 		w.start()
 		w.pass(3 * time.Second)
 		w.guard.set(api.Lease{Generation: 2, Fields: candidate, Proven: proven, TrialEndsInSeconds: 60, Instance: "one"})
 		w.pass(2 * time.Second)
-		w.guard.mu.Lock()
-		defer w.guard.mu.Unlock()
-		last := w.guard.beats[len(w.guard.beats)-1]
-		if last.Generation != 2 || last.Refused["lamp"] != "no lamp here" {
-			t.Errorf("2 s after the new lease the last heartbeat is %+v", last)
+		w.guard.do(func(g *fakeGuard) {
+			last := g.beats[len(g.beats)-1]
+			if last.Generation != 2 || last.Refused["lamp"] != "no lamp here" {
+				t.Errorf("2 s after the new lease the last heartbeat is %+v", last)
+			}
+		})
+		w.guard.set(api.Lease{Generation: 3, Fields: proven, Proven: proven, Instance: "one"})
+		w.pass(2 * time.Second)
+		w.guard.do(func(g *fakeGuard) {
+			n := 0
+			for _, b := range g.beats {
+				if b.Generation == 3 {
+					n++
+					if len(b.Refused) > 0 {
+						t.Errorf("what generation 2 was refused is told of generation 3: %+v", b)
+					}
+				}
+			}
+			if n != 1 {
+				t.Errorf("%d heartbeats of generation 3 within 2 s", n)
+			}
+		})
+	})
+}
+
+// TestCutOffCycleSaysNothingOfTheDevice: a look that was ended for the sake of a new lease is no sign of a device that is away.
+func TestCutOffCycleSaysNothingOfTheDevice(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.device.slow = 3 * time.Second
+		w.start()
+		w.pass(9 * time.Second) // in the middle of the second cycle
+		w.guard.set(api.Lease{Generation: 2, Fields: candidate, Proven: proven, TrialEndsInSeconds: 60, Instance: "one"})
+		w.pass(10 * time.Second)
+		if n := w.log.count("device does not answer"); n != 0 {
+			t.Errorf("said:\n%s", strings.Join(w.log.all(), "\n"))
+		}
+		if got := w.device.get("lamp"); got != "on" {
+			t.Errorf("lamp is %s", got)
 		}
 	})
 }
@@ -154,15 +188,16 @@ func TestAskOpensTrial(t *testing.T) {
 				return bootslot.Decision{Kind: bootslot.Same}
 			}
 			if g.lease.TrialEndsInSeconds == 0 {
+				g.lastTrialAt = g.clock.Uptime()
 				g.setLocked(api.Lease{Generation: 2, Fields: r.Release.Fields, Proven: proven, TrialEndsInSeconds: 60, Instance: "one"})
 			}
 			return bootslot.Decision{Kind: bootslot.Trying, Candidate: r.Release}
 		}
 		w.clone.push("r1", "vent=off lamp=on")
 		w.start()
-		w.pass(2 * time.Second)
-		if got := w.device.get("lamp"); got != "on" {
-			t.Errorf("lamp is %s", got)
+		w.pass(time.Second)
+		if got := w.device.written(); len(got) != 1 || got[0].at-w.guard.lastTrialAt > time.Millisecond {
+			t.Errorf("written %v; the trial was opened at %v", got, w.guard.lastTrialAt)
 		}
 		w.guard.mu.Lock()
 		defer w.guard.mu.Unlock()
@@ -226,9 +261,7 @@ func TestGuardSilent(t *testing.T) {
 		if got := w.device.get("lamp"); got != "off" {
 			t.Errorf("drift without a guard: lamp is %s", got)
 		}
-		w.guard.mu.Lock()
-		w.guard.silent = false
-		w.guard.mu.Unlock()
+		w.guard.do(func(g *fakeGuard) { g.silent = false })
 		w.pass(2 * every)
 		if got := w.device.get("lamp"); got != "on" {
 			t.Errorf("the guard is back and its lease says on: lamp is %s", got)
@@ -312,10 +345,10 @@ func TestGuardChangesItsMindInASequence(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.pass(time.Second)
-		w.device.mu.Lock()
-		w.device.refuses = map[string]string{"vent": "stuck"} // so that keys go one at a time: vent, lamp
-		w.device.slowWrite = 2 * time.Second
-		w.device.mu.Unlock()
+		w.device.set(func(d *fakeDevice) {
+			d.refuses = map[string]string{"vent": "stuck"} // so that keys go one at a time: vent, lamp
+			d.slowWrite = 2 * time.Second
+		})
 		both := device.Fields{"vent": "on", "lamp": "on"}
 		w.guard.set(api.Lease{Generation: 2, Fields: both, Proven: proven, TrialEndsInSeconds: 60, Instance: "one"})
 		w.pass(3500 * time.Millisecond) // both together were refused, vent alone is on its way
@@ -360,18 +393,26 @@ func TestLogOnce(t *testing.T) {
 		lines map[string]int
 	}{
 		"all is well":  {func(*world) {}, nil},
-		"offline":      {func(w *world) { w.clone.err = offline }, map[string]int{"msg=offline": 1}},
-		"device away":  {func(w *world) { w.device.away = true }, map[string]int{"device does not answer": 1}},
-		"device hangs": {func(w *world) { w.device.hangs = true }, map[string]int{"device does not answer": 1}},
+		"offline":      {func(w *world) { w.clone.fail(offline) }, map[string]int{"msg=offline": 1}},
+		"device away":  {func(w *world) { w.device.set(func(d *fakeDevice) { d.away = true }) }, map[string]int{"device does not answer": 1}},
+		"device hangs": {func(w *world) { w.device.set(func(d *fakeDevice) { d.hangs = true }) }, map[string]int{"device does not answer": 1}},
 		"guard silent": {func(w *world) { w.guard.setSilent(true) }, map[string]int{"guard silent": 1, "msg=driving": 1}},
-		"value refused": {func(w *world) { w.device.refuses = map[string]string{"lamp": "no"}; w.device.turn("lamp", "on") },
+		"value refused": {func(w *world) {
+			w.device.set(func(d *fakeDevice) { d.refuses = map[string]string{"lamp": "no"} })
+			w.device.turn("lamp", "on")
+		},
 			map[string]int{"device drifted": 1, "value refused": 1}},
-		"does not converge": {func(w *world) { w.device.forgets = []string{"lamp"}; w.device.turn("lamp", "on") },
+		"does not converge": {func(w *world) {
+			w.device.set(func(d *fakeDevice) { d.forgets = []string{"lamp"} })
+			w.device.turn("lamp", "on")
+		},
 			map[string]int{"device drifted": 1, "field does not converge": 1}},
 		"held": {func(w *world) {
-			w.guard.decide = func(g *fakeGuard, _ api.TrialRequest) bootslot.Decision {
-				return bootslot.Decision{Kind: bootslot.Refused, Reason: fmt.Sprintf("a pause of %d s is left", 1000-len(g.wishes))}
-			}
+			w.guard.do(func(g *fakeGuard) {
+				g.decide = func(g *fakeGuard, _ api.TrialRequest) bootslot.Decision {
+					return bootslot.Decision{Kind: bootslot.Refused, Reason: fmt.Sprintf("a pause of %d s is left", 1000-len(g.wishes))}
+				}
+			})
 			w.clone.push("r1", "vent=off lamp=on")
 		}, map[string]int{"desired release changed": 1, "decision changed": 1}},
 		"not the agent's user": {func(w *world) {
@@ -436,6 +477,11 @@ func TestFlippingDeviceDoesNotSpin(t *testing.T) {
 		if n := w.agent.Status().DeviceCycles - before; n > 10*9 {
 			t.Errorf("%d cycles in 10 intervals", n)
 		}
+		w.guard.mu.Lock()
+		defer w.guard.mu.Unlock()
+		if n := len(w.guard.beats); n != 11 {
+			t.Errorf("%d heartbeats in 10 intervals", n)
+		}
 	})
 }
 
@@ -443,7 +489,7 @@ func TestSuspendRepair(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		w.pass(3 * every)
-		w.suspend, w.until = api.Suspension{Repair: true}, w.clock.Uptime()+time.Hour
+		w.suspendFor(time.Hour, true)
 		w.pass(2 * every)
 		w.device.turn("lamp", "on")
 		w.pass(30 * time.Minute)
@@ -462,7 +508,7 @@ func TestSuspendRepair(t *testing.T) {
 
 func TestSuspendAloneDoesNotStopTheRepair(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.suspend, w.until = api.Suspension{}, w.clock.Uptime()+time.Hour
+		w.suspendFor(time.Hour, false)
 		w.start()
 		w.pass(3 * every)
 		w.device.turn("lamp", "on")
@@ -491,24 +537,13 @@ func TestReadyAndWatchdog(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.device.hangs = hangs
 				w.clone.hangs = true
+				w.dog = 5 * time.Second
 				w.start()
-				w.stop()
-				w.agent.o.WatchdogEvery = 5 * time.Second
-				w.start()
-				w.agent.o.WatchdogEvery = 5 * time.Second
 				w.pass(time.Minute)
 				w.stop()
-				ready, dogs := 0, 0
-				for _, n := range *w.notes {
-					switch n {
-					case "READY=1":
-						ready++
-					case "WATCHDOG=1":
-						dogs++
-					}
-				}
-				if ready == 0 || dogs < 12 {
-					t.Errorf("READY=1 %d times, WATCHDOG=1 %d times in a minute: %v", ready, dogs, *w.notes)
+				ready, dogs := w.notes.count("READY=1"), w.notes.count("WATCHDOG=1")
+				if ready != 1 || dogs < 12 {
+					t.Errorf("READY=1 %d times, WATCHDOG=1 %d times in a minute: %v", ready, dogs, w.notes.all())
 				}
 			})
 		})
@@ -571,9 +606,7 @@ func TestOfflineForAMonth(t *testing.T) {
 		w.clone.push("r1", "vent=off lamp=off")
 		w.start()
 		w.pass(time.Second)
-		w.clone.mu.Lock()
-		w.clone.err = &gitclone.Error{Kind: gitclone.ErrOffline, Err: errors.New("no route")}
-		w.clone.mu.Unlock()
+		w.clone.fail(&gitclone.Error{Kind: gitclone.ErrOffline, Err: errors.New("no route")})
 		w.pass(24 * time.Hour)
 		s := w.agent.Status()
 		if s.Git.State != status.GitOffline || s.Git.Times < 100 || s.Declared == nil || s.Git.LastFetch.IsZero() {
@@ -584,9 +617,7 @@ func TestOfflineForAMonth(t *testing.T) {
 		if got := w.device.get("lamp"); got != "off" {
 			t.Errorf("lamp is %s", got)
 		}
-		w.clone.mu.Lock()
-		w.clone.err = nil
-		w.clone.mu.Unlock()
+		w.clone.fail(nil)
 		w.agent.FetchNow()
 		w.pass(time.Second)
 		if n := w.log.count("repository answers"); n != 1 {
