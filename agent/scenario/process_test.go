@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -54,7 +55,18 @@ func build(dir, name string, args ...string) (string, error) {
 	return bin, nil
 }
 
+// sideBySide is how many scenarios run at once: they wait most of their time, so many more than there are cores.
+const sideBySide = "12"
+
 func TestMain(m *testing.M) {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		if err := flag.Set("test.parallel", sideBySide); err != nil {
+			panic(err) // the testing package has had this flag since Go 1.0
+		}
+	}
 	dir, err := os.MkdirTemp("", "holdfast-bin")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -339,8 +339,8 @@ func (w *world) waitFor(args []string, limit time.Duration) error {
 		return err
 	}
 	began := time.Now()
-	for pause := 50 * time.Millisecond; ; pause = min(pause*3/2, 300*time.Millisecond) {
-		v := w.look(cs)
+	for pause := 50 * time.Millisecond; ; pause = min(pause*3/2, 400*time.Millisecond) {
+		v := w.look(cs, time.Since(began) >= limit)
 		left := missing(cs, v)
 		if len(left) == 0 {
 			return nil
