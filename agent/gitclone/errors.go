@@ -157,7 +157,7 @@ func kindOf(err error) Kind {
 	case errors.Is(err, errNotGit), errors.Is(err, errRedirect), errors.As(err, &record):
 		return ErrProtocol
 	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed),
-		errors.Is(err, transport.ErrRepositoryNotFound), has("unable to authenticate", "no supported methods remain"):
+		errors.Is(err, transport.ErrRepositoryNotFound), has("unable to authenticate", "no supported methods remain", "dubious ownership"):
 		return ErrAuthOrNotFound
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return ErrRepositoryEmpty

@@ -283,6 +283,7 @@ func TestNewClone(t *testing.T) {
 	o := c.o
 	two := r.set("pump: off\n")
 	_ = c.Close()
+	r.run(r.bare, "git", "config", "uploadpack.allowFilter", "true")
 	for _, tt := range []struct {
 		name, active string
 		notice       bool

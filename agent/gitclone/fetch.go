@@ -245,6 +245,9 @@ func (r *remote) checkHistory(ctx context.Context, conv *conversation, have sour
 	if old.IsZero() || old == head {
 		return "", nil
 	}
+	if q.old.IsZero() && !conv.can(capability.Filter) {
+		return "", nil // all of the files of all of the history are too high a price for a notice
+	}
 	a, err := r.relate(ctx, conv, have, head, old)
 	if err != nil {
 		return "", err

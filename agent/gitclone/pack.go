@@ -1,9 +1,11 @@
 package gitclone
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
@@ -16,24 +18,28 @@ import (
 // Bounded are: objects, bytes inflated, and bytes kept. A blob that is larger than our file may be is read past and not
 // kept, so that a large file in another folder costs bandwidth but no memory.
 type pack struct {
-	o       Options
-	entries []entry
-	at      map[int64]int // offset in the stream → entry, for deltas
-	known   map[plumbing.Hash]int
-	large   map[plumbing.Hash]int64 // blobs read past, with their size
-	dropped int                     // deltas against those, whose hash nobody knows
-	kept    int64                   // bytes
-	solved  map[plumbing.ObjectType]bool
+	o        Options
+	entries  []entry
+	known    map[plumbing.Hash]int   // objects → entry
+	large    map[plumbing.Hash]int64 // blobs read past, with their size
+	dropped  int                     // deltas against those, whose hash nobody knows
+	kept     int64                   // bytes
+	children map[int][]int           // entry → deltas against it
+	waiting  map[plumbing.Hash][]int // hash → deltas against it
+	solved   map[plumbing.ObjectType]bool
 }
 
 // entry is one object of the stream: whole, or a delta until it is asked for.
 type entry struct {
 	typ     plumbing.ObjectType // the delta's own type until applied
+	hash    plumbing.Hash       // once it is known
 	content []byte
-	base    int           // entry of the base, for offset deltas
-	ref     plumbing.Hash // hash of the base, for reference deltas
-	gone    bool          // read past
+	offset  int64 // in the stream; grows from entry to entry
+	gone    bool  // read past
 }
+
+// entryBytes is about what an entry costs besides its content.
+const entryBytes = 192
 
 func (e *entry) isDelta() bool { return e.typ.IsDelta() }
 
@@ -51,7 +57,10 @@ func unpack(r io.Reader, o Options) (*pack, error) {
 	if int64(count) > int64(o.MaxObjects) {
 		return nil, fail(ErrTooLarge, "the server sends %d objects, %d are allowed", count, o.MaxObjects)
 	}
-	p := &pack{o: o, at: make(map[int64]int), known: make(map[plumbing.Hash]int), large: make(map[plumbing.Hash]int64), solved: make(map[plumbing.ObjectType]bool)}
+	p := &pack{
+		o: o, known: make(map[plumbing.Hash]int), large: make(map[plumbing.Hash]int64),
+		children: make(map[int][]int), waiting: make(map[plumbing.Hash][]int), solved: make(map[plumbing.ObjectType]bool),
+	}
 	inflated := int64(0)
 	for range count {
 		h, err := s.NextObjectHeader()
@@ -76,34 +85,41 @@ func unpack(r io.Reader, o Options) (*pack, error) {
 
 // read reads one object of the stream.
 func (p *pack) read(s *packfile.Scanner, h *packfile.ObjectHeader) error {
-	e := entry{typ: h.Type, base: -1}
+	e := entry{typ: h.Type, offset: h.Offset}
 	i := len(p.entries)
 	switch h.Type {
 	case plumbing.CommitObject, plumbing.TreeObject, plumbing.BlobObject, plumbing.TagObject:
 	case plumbing.OFSDeltaObject:
-		base, ok := p.at[h.OffsetReference]
+		base, ok := slices.BinarySearchFunc(p.entries, h.OffsetReference, func(e entry, at int64) int { return cmp.Compare(e.offset, at) })
 		if !ok {
 			return fail(ErrProtocol, "the pack has a delta against nothing")
 		}
-		e.base = base
 		e.gone = p.entries[base].gone
+		p.children[base] = append(p.children[base], i)
 	case plumbing.REFDeltaObject:
-		e.ref = h.Reference
+		p.waiting[h.Reference] = append(p.waiting[h.Reference], i)
 	default:
 		return fail(ErrProtocol, "the pack has an object of type %d", h.Type)
 	}
 	e.gone = e.gone || h.Type == plumbing.BlobObject && h.Length > p.o.MaxFileBytes
 
-	hash := plumbing.NewHasher(h.Type, h.Length) // meaningless for deltas, and then not used
-	var to io.Writer = hash
-	buf := &capped{left: h.Length}
+	need := int64(entryBytes)
+	if !e.gone {
+		need += h.Length
+	}
+	if err := p.keep(need); err != nil {
+		return err
+	}
+	hash, buf := plumbing.NewHasher(h.Type, h.Length), &capped{left: h.Length}
+	var to io.Writer
 	switch {
 	case e.gone && e.isDelta():
 		to = io.Discard
-	case !e.gone:
-		if err := p.keep(h.Length); err != nil {
-			return err
-		}
+	case e.gone:
+		to = hash
+	case e.isDelta():
+		to = buf
+	default:
 		to = io.MultiWriter(hash, buf)
 	}
 	n, _, err := s.NextObject(to)
@@ -117,12 +133,13 @@ func (p *pack) read(s *packfile.Scanner, h *packfile.ObjectHeader) error {
 	case e.gone && e.isDelta():
 		p.dropped++
 	case e.gone:
-		p.large[hash.Sum()] = h.Length
+		e.hash = hash.Sum()
+		p.large[e.hash] = h.Length
 	case !e.isDelta():
-		p.known[hash.Sum()] = i
+		e.hash = hash.Sum()
+		p.known[e.hash] = i
 	}
 	e.content = buf.b
-	p.at[h.Offset] = i
 	p.entries = append(p.entries, e)
 	return nil
 }
@@ -174,67 +191,69 @@ func (p *pack) get(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedO
 	return o, err
 }
 
-// solve applies the deltas of one type. A pack is thin if a base is not in it. That was not asked for: such a delta
-// stays unsolved, and who needs its object does not find it.
+// solve applies the deltas of one type, each once, bases before those that wait for them. A pack is thin if a base is not
+// in it. That was not asked for: such a delta stays unsolved, and who needs its object does not find it.
 func (p *pack) solve(want plumbing.ObjectType) error {
 	p.solved[want] = true
-	for again := true; again; {
-		again = false
-		for i := range p.entries {
-			applied, err := p.apply(i, want)
-			if err != nil {
+	var todo []int
+	for i := range p.entries {
+		if p.entries[i].typ == want {
+			todo = append(todo, i)
+		}
+	}
+	for len(todo) > 0 {
+		base := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		b := &p.entries[base]
+		deltas := append(p.children[base], p.waiting[b.hash]...)
+		delete(p.children, base)
+		delete(p.waiting, b.hash)
+		for _, i := range deltas {
+			if err := p.apply(i, b); err != nil {
 				return err
 			}
-			// A reference delta may stand before its base; offset deltas are in order.
-			again = again || applied
+			todo = append(todo, i)
 		}
 	}
 	return nil
 }
 
-// apply turns entry i into an object, if it is a delta against a known object of type want.
-func (p *pack) apply(i int, want plumbing.ObjectType) (bool, error) {
+// apply turns entry i, a delta against b, into an object of b's type.
+func (p *pack) apply(i int, b *entry) error {
 	e := &p.entries[i]
-	if e.gone || !e.isDelta() {
-		return false, nil
+	if e.gone {
+		e.typ = b.typ
+		return nil
 	}
-	base, ok := e.base, true
-	if base < 0 {
-		base, ok = p.known[e.ref]
-	}
-	_, large := p.large[e.ref]
-	switch {
-	case large, ok && p.entries[base].gone:
-		p.drop(e)
-		return false, nil
-	case !ok, p.entries[base].typ != want:
-		return false, nil
+	if b.gone {
+		p.drop(e, b.typ)
+		return nil
 	}
 	size, err := deltaTarget(e.content)
 	if err != nil {
-		return false, fail(ErrProtocol, "cannot apply a delta: %w", err)
+		return fail(ErrProtocol, "cannot apply a delta: %w", err)
 	}
-	if want == plumbing.BlobObject && size > p.o.MaxFileBytes {
-		p.drop(e)
-		return false, nil
+	if b.typ == plumbing.BlobObject && size > p.o.MaxFileBytes {
+		p.drop(e, b.typ)
+		return nil
 	}
 	if err := p.keep(size); err != nil {
-		return false, err
+		return err
 	}
-	out, err := packfile.PatchDelta(p.entries[base].content, e.content)
+	out, err := packfile.PatchDelta(b.content, e.content)
 	if err != nil {
-		return false, fail(ErrProtocol, "cannot apply a delta: %w", err)
+		return fail(ErrProtocol, "cannot apply a delta: %w", err)
 	}
 	p.kept -= int64(len(e.content))
-	e.typ, e.content = want, out
-	p.known[plumbing.ComputeHash(want, out)] = i
-	return true, nil
+	e.typ, e.content, e.hash = b.typ, out, plumbing.ComputeHash(b.typ, out)
+	p.known[e.hash] = i
+	return nil
 }
 
 // drop gives up an entry whose content is too large to keep.
-func (p *pack) drop(e *entry) {
+func (p *pack) drop(e *entry, typ plumbing.ObjectType) {
 	p.kept -= int64(len(e.content))
-	e.gone, e.content = true, nil
+	e.gone, e.typ, e.content = true, typ, nil
 	p.dropped++
 }
 

@@ -128,6 +128,23 @@ func TestHostilePacks(t *testing.T) {
 			w.object(plumbing.REFDeltaObject, int64(len(delta)), h[:], delta)
 			return w.done()
 		}, ErrProtocol},
+		{"a long chain of deltas, last things first", func() *bytes.Reader {
+			const n = 900
+			contents := [][]byte{[]byte("0000000000000000")}
+			w := newPack(n + 1)
+			for i := range n {
+				next := bytes.Clone(contents[i])
+				copy(next, fmt.Sprint(i))
+				contents = append(contents, next)
+			}
+			for i := n; i > 0; i-- {
+				delta := append(append(append(varint(16), varint(16)...), 16), contents[i]...)
+				h := plumbing.ComputeHash(plumbing.TreeObject, contents[i-1])
+				w.object(plumbing.REFDeltaObject, int64(len(delta)), h[:], delta)
+			}
+			w.object(plumbing.TreeObject, 16, nil, contents[0])
+			return w.done()
+		}, ""},
 		{"wrong sum", func() *bytes.Reader {
 			w := newPack(1)
 			w.object(plumbing.BlobObject, int64(len(small)), nil, small)
@@ -203,4 +220,44 @@ func TestDeltas(t *testing.T) {
 			t.Errorf("Desired = %+v", d)
 		}
 	}
+}
+
+// FuzzUnpack: no pack makes it panic, or give out an object under a hash that is not its own.
+func FuzzUnpack(f *testing.F) {
+	small := []byte("pump: on\n")
+	h := plumbing.ComputeHash(plumbing.BlobObject, small)
+	w := newPack(3)
+	at := w.object(plumbing.BlobObject, int64(len(small)), nil, small)
+	delta := append(append(varint(len(small)), varint(5)...), 0x90, 5)
+	back := w.Len() - at
+	w.object(plumbing.OFSDeltaObject, int64(len(delta)), []byte{byte(back)}, delta)
+	w.object(plumbing.REFDeltaObject, int64(len(delta)), h[:], delta)
+	_ = w.done()
+	f.Add(w.Bytes())
+	o := Options{MaxPackBytes: 1 << 16, MaxMemoryBytes: 1 << 16, MaxFileBytes: 1 << 12, MaxObjects: 50}.withDefaults()
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 20 { // a sum that fits, or nothing would get far
+			sum := sha1.Sum(b[:len(b)-20])
+			b = append(bytes.Clone(b[:len(b)-20]), sum[:]...)
+		}
+		p, err := unpack(bytes.NewReader(b), o)
+		if err != nil {
+			return
+		}
+		for _, want := range []plumbing.ObjectType{plumbing.CommitObject, plumbing.TreeObject, plumbing.BlobObject} {
+			_, _ = p.get(plumbing.ZeroHash, want)
+		}
+		if p.kept < 0 || p.kept > o.MaxMemoryBytes+1<<12 {
+			t.Errorf("accounts for %d bytes", p.kept)
+		}
+		for h := range p.known {
+			o, err := p.get(h, plumbing.AnyObject)
+			if err != nil {
+				continue
+			}
+			if b, _ := content(o); plumbing.ComputeHash(o.Type(), b) != h {
+				t.Errorf("%s has other content", h)
+			}
+		}
+	})
 }

@@ -34,6 +34,7 @@ import (
 
 	"github.com/go-git/go-git/v5/storage/memory"
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 )
 
@@ -248,7 +249,7 @@ func (s *Store) open(bo *bbolt.Options) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, bbolt.ErrTimeout):
+	case errors.Is(err, berrors.ErrTimeout):
 		return ErrLocked
 	}
 	if s.file != nil {
