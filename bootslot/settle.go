@@ -57,7 +57,7 @@ func Settle(l Ledger, b Board, v Verdict, ev Evidence) Step {
 		passed := l.Slots[t.Slot]
 		passed.Status, passed.Proven = SlotGood, len(t.Baseline.Exempt) == 0
 		spare = passed
-		n.Active = t.Slot
+		n.Active, n.Slots[t.Slot] = t.Slot, passed // before anything asks for last-known-good
 		n.Streak = 0
 		n.forget(t.Digest)
 		n.spend(t.Number, t.Granted)
