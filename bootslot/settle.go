@@ -279,50 +279,57 @@ func (l *Ledger) addMark(m Mark, declared Release) []Event {
 }
 
 // fold joins the mark with that id with those whose set contains, or is contained in, its own: the smaller set holds all that the
-// larger one does, and all digests are kept. A mark that can reopen and one that cannot are not joined, unless they are the
-// same set: then the stricter one stays.
+// larger one does, and all digests are kept. Retired marks keep to themselves: their sets hold nothing.
 func (l *Ledger) fold(id uint64) {
 	i := slices.IndexFunc(l.Marks, func(m Mark) bool { return m.ID == id })
 	if i < 0 || l.Marks[i].Retired {
 		return
 	}
-	for j := 0; j < len(l.Marks); j++ {
-		a, o := l.Marks[i], l.Marks[j]
-		if j == i || o.Retired {
-			continue
-		}
-		small, large := a, o // a's set is contained in o's
-		if !contains(o.Set, a.Set) {
-			if !contains(a.Set, o.Set) {
+	// The same set first: a mark that has no attempts left takes the one that could reopen in before it goes into a smaller one.
+	for _, same := range []bool{true, false} {
+		for j, o := range l.Marks {
+			if j == i || o.Retired || l.Marks[i].Set.Equal(o.Set) != same {
 				continue
 			}
-			small, large = o, a
-		}
-		same := len(small.Set) == len(large.Set)
-		if small.reopens() != large.reopens() {
-			if !same {
+			into, gone, ok := folds(l.Marks[i], o)
+			if !ok {
 				continue
 			}
-			if small.reopens() {
-				small, large = large, small
+			into.Candidates = join(into.Candidates, gone.Candidates)
+			into.Declared = join(into.Declared, gone.Declared)
+			into.OperatorDeclared = join(into.OperatorDeclared, gone.OperatorDeclared)
+			keep, drop := i, j
+			if into.ID == o.ID {
+				keep, drop = j, i
 			}
-		} else if small.reopens() && small.Check != large.Check {
-			continue
-		} else if same && o.ID != small.ID {
-			small, large = o, a // the older mark keeps its place
+			l.Marks[keep] = into
+			l.Marks = slices.Delete(l.Marks, drop, drop+1)
+			l.fold(into.ID)
+			return
 		}
-		small.Candidates = join(small.Candidates, large.Candidates)
-		small.Declared = join(small.Declared, large.Declared)
-		small.OperatorDeclared = join(small.OperatorDeclared, large.OperatorDeclared)
-		keep, drop := i, j
-		if small.ID == o.ID {
-			keep, drop = j, i
-		}
-		l.Marks[keep] = small
-		l.Marks = slices.Delete(l.Marks, drop, drop+1)
-		l.fold(small.ID)
-		return
 	}
+}
+
+// folds says which of two marks goes into which. One that can reopen and one that cannot are not joined, unless they are the same set: then the
+// stricter one stays. Two that can reopen are joined if they wait for the same check.
+func folds(a, b Mark) (into, gone Mark, ok bool) {
+	small, large := a, b
+	if !contains(large.Set, small.Set) {
+		small, large = b, a
+	}
+	same := len(small.Set) == len(large.Set)
+	switch {
+	case !contains(large.Set, small.Set):
+		return Mark{}, Mark{}, false
+	case small.reopens() != large.reopens():
+		if same && small.reopens() {
+			small, large = large, small
+		}
+		return small, large, same
+	case same && small.ID > large.ID: // the older mark keeps its place
+		small, large = large, small
+	}
+	return small, large, !small.reopens() || small.Check == large.Check
 }
 
 // concerns reports whether m has anything to do with what is declared.
