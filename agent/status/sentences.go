@@ -20,7 +20,7 @@ func (v *View) sentences(s Sources) (summary string, details []string) {
 	case v.Phase == api.PhaseReturning:
 		summary = fmt.Sprintf("Returning to last-known-good %s", lkg)
 		if m, ok := v.mark(v.Returning.Mark); ok {
-			summary += fmt.Sprintf(": %s failed %s", revision(m.Revision), m.because())
+			summary += fmt.Sprintf(": %s %s", revision(m.Revision), m.because())
 		}
 	case !v.Guard.Alive && v.Phase == api.PhaseTrial:
 		summary = fmt.Sprintf("A trial of %s is open and the guard does not answer; the device goes back to last-known-good %s", v.Trial.Candidate.name(), lkg)

@@ -35,9 +35,9 @@ func newAccept(where *place) *cobra.Command {
 	return &cobra.Command{
 		Use:   "accept REVISION",
 		Short: "Take a head that does not descend from the revision in force, once",
-		Long: `Take REVISION, all 40 digits of it, although it does not descend from what is in force: somebody has rewritten
-the branch on purpose. It counts once, for the agent that runs now, and as long as it is the branch's head.
-What it declares goes through its trial like anything else.`,
+		Long: `Take REVISION, all 40 digits of it, although it does not descend from what is in force: somebody
+has rewritten the branch on purpose. It counts once, for the agent that runs now, and as long as it is
+the branch's head. What it declares goes through its trial like anything else.`,
 		Example: "  holdfast accept 0123456789abcdef0123456789abcdef01234567",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -1,0 +1,353 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/status"
+	"holdfast/bootslot"
+	"holdfast/bootslot/api"
+	"holdfast/bootslot/ledger"
+	"holdfast/device"
+)
+
+// board files in a folder of its own, with nobody running.
+type boardDir struct {
+	t      *testing.T
+	dir    string
+	config string
+}
+
+func newBoard(t *testing.T) boardDir {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hf") // a socket's path must stay short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	b := boardDir{t, dir, filepath.Join(dir, "holdfast.yaml")}
+	// Port 9 of this board: nobody listens.
+	b.write("holdfast.yaml", "device: {url: 'http://127.0.0.1:9', timeout: 200ms}\nrepository: {url: '/nonexistent'}\nstate: "+dir+"/state\nrun: "+dir+"/run\n")
+	if err := os.MkdirAll(filepath.Join(dir, "run"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b boardDir) path(elem ...string) string {
+	return filepath.Join(append([]string{b.dir}, elem...)...)
+}
+
+func (b boardDir) write(name, text string) string {
+	b.t.Helper()
+	p := b.path(name)
+	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+	return p
+}
+
+// do runs one command line.
+func (b boardDir) do(args ...string) (code int, stdout, stderr string) {
+	b.t.Helper()
+	var out, errOut bytes.Buffer
+	code = Main(context.Background(), append(args, "--config", b.config, "--share", ""), &out, &errOut)
+	return code, out.String(), errOut.String()
+}
+
+func (b boardDir) want(code int, parts []string, args ...string) string {
+	b.t.Helper()
+	got, out, errOut := b.do(args...)
+	if got != code {
+		b.t.Errorf("holdfast %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, out, errOut)
+	}
+	for _, p := range parts {
+		if !strings.Contains(out+errOut, p) {
+			b.t.Errorf("holdfast %s does not say %q:\n%s%s", strings.Join(args, " "), p, out, errOut)
+		}
+	}
+	return out
+}
+
+// release is the greenhouse's fallback with some fields changed.
+func release(t *testing.T, changes device.Fields) bootslot.Release {
+	t.Helper()
+	p, err := device.LoadProfile("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := bootslot.Release{Fields: p.Fallback.Clone()}
+	for k, v := range changes {
+		r.Fields[k] = v
+	}
+	return r
+}
+
+// keepLedger leaves a ledger as a dead guard does: fan=on in slot A, lamp=on failed and marked.
+func (b boardDir) keepLedger() {
+	b.t.Helper()
+	if err := os.MkdirAll(b.path("state", "guard"), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	s, l, _, err := ledger.Open(b.path("state", "guard"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer s.Close()
+	good, bad := release(b.t, device.Fields{"fan": "on"}), release(b.t, device.Fields{"fan": "on", "lamp": "on"})
+	l.Generation, l.Active = l.Generation+1, bootslot.SlotA
+	l.Slots = map[bootslot.SlotName]bootslot.Slot{
+		bootslot.SlotA: {Status: bootslot.SlotGood, Release: good, Digest: good.Digest(), Declared: good.Digest(), Revision: "1111111aaaa", Proven: true},
+		bootslot.SlotB: {Status: bootslot.SlotFailed, Release: bad, Digest: bad.Digest(), Declared: bad.Digest(), Revision: "2222222bbbb"},
+	}
+	l.Marks = []bootslot.Mark{{ID: l.Generation, Set: device.Fields{"lamp": "on"}, Candidates: []bootslot.Digest{bad.Digest()}, Declared: []bootslot.Digest{bad.Digest()},
+		Revision: "2222222bbbb", Cause: bootslot.CauseFailed, Check: "not-too-hot", Message: "41.2 °C", During: bootslot.Readings{"temperature": 41.234}}}
+	ev := []bootslot.Event{
+		{Generation: 2, Kind: bootslot.EventTrial, Digest: bad.Digest(), Revision: "2222222bbbb", Attempt: 1, Fields: []string{"lamp"}},
+		{Generation: 3, Kind: bootslot.EventKind(bootslot.Failed), Digest: bad.Digest(), Revision: "2222222bbbb", Check: "not-too-hot", Message: "41.2 °C", Mark: l.Generation},
+	}
+	if err := s.Save(bootslot.Step{Ledger: l, Events: ev}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// serve answers on a socket of the run folder.
+func (b boardDir) serve(name string, answers map[string]any) {
+	b.t.Helper()
+	l, err := net.Listen("unix", b.path("run", name))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, ok := answers[r.Method+" "+r.URL.Path]
+		if e, bad := a.(*api.StatusError); bad {
+			w.WriteHeader(e.Status)
+			a = api.Error{Message: e.Message}
+		} else if !ok {
+			w.WriteHeader(http.StatusNotFound)
+			a = api.Error{Message: "what is " + r.URL.Path + "?"}
+		}
+		json.NewEncoder(w).Encode(a)
+	})}
+	go srv.Serve(l)
+	b.t.Cleanup(func() { srv.Close() })
+}
+
+func TestMisuse(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	for _, args := range [][]string{
+		{"frobnicate"}, {"status", "now"}, {"status", "--yaml"}, {"validate"}, {"history", "--last", "-3"}, {"history", "--last", "x"},
+		{"rollback", "--to", "yesterday"}, {"suspend"}, {"suspend", "--for", "-2h"}, {"accept"},
+	} {
+		if code, out, errOut := b.do(args...); code != 2 || !strings.Contains(errOut, "--help") {
+			t.Errorf("holdfast %s: exit code %d, want 2\n%s%s", strings.Join(args, " "), code, out, errOut)
+		}
+	}
+}
+
+// TestEveryVerbExplainsItself: with an example, in the first column of the house style.
+func TestEveryVerbExplainsItself(t *testing.T) {
+	t.Parallel()
+	root, _ := newRoot()
+	var each func(c *cobra.Command)
+	each = func(c *cobra.Command) {
+		if c.Runnable() && c != root && c.Name() != "help" {
+			if !strings.Contains(c.Example, "holdfast "+c.Name()) || c.Short == "" {
+				t.Errorf("%s has no example or no short text", c.CommandPath())
+			}
+			for l := range strings.Lines(c.Long) {
+				if len([]rune(l)) > 110 {
+					t.Errorf("%s: a line of its help is too long for a terminal: %s", c.CommandPath(), l)
+				}
+			}
+		}
+		for _, sub := range c.Commands() {
+			each(sub)
+		}
+	}
+	each(root)
+}
+
+func TestEverybodyDead(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	b.want(1, []string{"Nothing is declared yet; keeping the fallback", "the guard is dead (it does not run)", "the agent is dead (it does not run)", "ledger: there is none yet"}, "status")
+
+	b.keepLedger()
+	b.want(1, []string{"Nothing is declared yet; keeping 1111111", "connection refused", "failed, 2222222"}, "status")
+	b.want(0, []string{"*  A", "good", "fan=on", "failed", "fallback", "the guard is dead (it does not run); this was read from its files"}, "slots")
+	b.want(0, []string{"lamp=on", "not-too-hot", "41.2 °C", "temperature 41.23 °C"}, "marks")
+	b.want(0, []string{"trial", "failed", "mark 2", "attempt 1"}, "history")
+	b.want(0, []string{"failed"}, "history", "--last", "1")
+	if out := b.want(0, nil, "history", "--last", "1"); strings.Contains(out, "attempt 1") {
+		t.Errorf("--last 1 shows more:\n%s", out)
+	}
+
+	var v status.View
+	if err := json.Unmarshal([]byte(b.want(1, nil, "status", "--json")), &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Active != bootslot.SlotA || v.LastKnownGood.Fields["fan"] != "on" || len(v.Marks) != 1 || v.LastVerdict == nil || v.LastVerdict.Kind != bootslot.Failed || v.Guard.Alive || v.Agent.Alive {
+		t.Errorf("view %+v", v)
+	}
+	for _, args := range [][]string{{"retry"}, {"rollback"}, {"suspend", "--for", "1h"}, {"resume"}} {
+		b.want(1, []string{"nothing was changed: the guard does not answer (it does not run)"}, args...)
+	}
+	b.want(1, []string{"the agent does not answer: it does not run"}, "sync")
+}
+
+// TestLookingChangesNothing: verbs that read write no file, not even a lock, and need no folder that is not there.
+func TestLookingChangesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	b.keepLedger()
+	list := func() string {
+		var s strings.Builder
+		filepath.Walk(b.dir, func(p string, fi os.FileInfo, err error) error {
+			data := []byte{}
+			if fi.Mode().IsRegular() {
+				data, _ = os.ReadFile(p)
+			}
+			s.WriteString(p + " " + fi.ModTime().String() + " " + string(data) + "\n")
+			return err
+		})
+		return s.String()
+	}
+	before := list()
+	for _, args := range [][]string{{"status"}, {"status", "--json"}, {"slots"}, {"marks"}, {"history"}, {"version"}} {
+		b.do(args...)
+	}
+	if after := list(); after != before {
+		t.Error("the files have changed")
+	}
+}
+
+// TestBrokenConfiguration: the copies that agent and guard keep are as good; with none of them the defaults are, in the state folder that the
+// broken file names.
+func TestBrokenConfiguration(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	b.keepLedger()
+	valid, err := os.ReadFile(b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.write("holdfast.yaml", "device: {url: 'http://127.0.0.1:9'}\nnonsense: 1\nstate: "+b.dir+"/state\n")
+	b.want(0, []string{"fan=on", "the configuration cannot be used, going on with the defaults", "nonsense"}, "slots")
+	b.write("state/guard/config.yaml", string(valid))
+	b.want(0, []string{"fan=on", "the last valid copy, " + b.path("state", "guard", "config.yaml")}, "slots")
+	b.write("state/agent/config.yaml", string(valid))
+	b.want(1, []string{"keeping 1111111", "the last valid copy, " + b.path("state", "agent", "config.yaml")}, "status")
+	os.Remove(b.config)
+}
+
+// TestGuardAnswers: what changes something says what it did and what is next; a right that is missing is told.
+func TestGuardAnswers(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	p, err := device.LoadProfile("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := bootslot.NewLedger("id")
+	fallback := bootslot.Release{Fields: p.Fallback}
+	st := api.State{Version: "v9", PID: 77, Phase: api.PhaseIdle, Ledger: l, LastKnownGood: fallback, Fallback: fallback, Driver: "agent", Answers: true,
+		Lease: api.Lease{Generation: 1, Fields: p.Fallback, Proven: p.Fallback}, Device: &device.State{Actuators: p.Fallback}, Suspended: &api.SuspendedFor{SecondsLeft: 60}}
+	b.serve("guard.sock", map[string]any{
+		"GET /v1/state": st, "GET /v1/history": []bootslot.Event{{Kind: bootslot.EventStarted, Who: "eva", Count: 3}},
+		"POST /v1/retry": &api.StatusError{Status: 403, Message: "only the group holdfast may do this"}, "POST /v1/rollback": &api.StatusError{Status: 409, Message: "there is no previous release"},
+		"POST /v1/suspend": api.Suspension{UntilUptimeSeconds: 1e9, Repair: true}, "POST /v1/resume": api.Lease{},
+	})
+	agent := status.Agent{Version: "v8", PID: 78, Git: status.Git{State: status.GitOK}, Drives: status.DrivesEffective, Target: p.Fallback,
+		Report: &device.Report{Answered: true, Observed: &device.State{Actuators: p.Fallback}}}
+	b.serve("agent.sock", map[string]any{"GET /v1/status": agent, "POST /v1/reconcile": struct{}{}, "POST /v1/accept": &api.StatusError{Status: 400, Message: "not a revision"}})
+
+	b.want(0, []string{"Nothing is declared yet; keeping the fallback", "alive, pid 77, v9", "alive, pid 78, v8", "suspended for another 1m0s"}, "status")
+	b.want(0, []string{"started", "by eva", "3 times"}, "history")
+	b.want(1, []string{"not allowed: only the group holdfast may do this"}, "retry")
+	b.want(1, []string{"there is no previous release"}, "rollback")
+	b.want(0, []string{"no trials, and no repair", "holdfast resume"}, "suspend", "--for", "2h", "--repair")
+	b.want(0, []string{"Resumed; 1m0s were left"}, "resume")
+	b.want(0, []string{"fetches now"}, "sync")
+	b.want(1, []string{"nothing was changed: not a revision"}, "accept", "abc")
+}
+
+// TestSilentGuard: a process that is stopped keeps its socket open, and a verb waits for it no longer than it must.
+func TestSilentGuard(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	l, err := net.Listen("unix", b.path("run", "guard.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	start := time.Now()
+	b.want(1, []string{"the guard is dead (it runs and does not answer)"}, "status")
+	if took := time.Since(start); took > 2*askTime {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	good := b.write("good.yaml", "pump: on\nfan: off\nvent: off\nlamp: on\ndoor: closed\n")
+	bad := b.write("bad.yaml", "pump: on\nfan: maybe\nvent: off\nlamp: on\ndoor: ajar\n")
+	b.want(0, []string{good + ": valid, content ", "pump=on"}, "validate", good)
+	b.want(1, []string{good + ": valid", bad + ":2:6: fan: ", bad + ":5:7: door: "}, "validate", good, bad)
+	b.want(1, []string{"no.yaml:1:1: cannot read it: no such file or directory"}, "validate", b.path("no.yaml"))
+	var all []checked
+	if err := json.Unmarshal([]byte(b.want(1, nil, "validate", "--json", good, bad)), &all); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2 || !all[0].Valid || all[0].Digest == "" || all[1].Valid || len(all[1].Errors) != 2 || all[1].Errors[0].Line != 2 || all[1].Errors[0].Column != 6 {
+		t.Errorf("%+v", all)
+	}
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	printer{w: &b}.table("  ", [][]cell{cells("a", "b", "c"), cells("long", "", "°C"), cells("x", "yy", "")})
+	want := "  a     b   c\n  long      °C\n  x     yy\n"
+	if b.String() != want {
+		t.Errorf("got\n%q\nwant\n%q", b.String(), want)
+	}
+	b.Reset()
+	printer{w: &b, colour: true}.table("", [][]cell{{{"a", red}, {"b", plain}}, {{"abc", plain}, {"b", plain}}})
+	if want := "\x1b[31ma\x1b[0m    b\nabc  b\n"; b.String() != want {
+		t.Errorf("with colour got\n%q\nwant\n%q", b.String(), want)
+	}
+}
+
+// TestWatch: it prints again only what has changed.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	a := status.View{Summary: "a", At: time.Unix(1, 0), Trial: &status.Trial{EndsInSeconds: 5}, Checks: []api.Check{{Name: "x", SinceSeconds: 1}}}
+	b := a
+	b.At, b.Trial, b.Checks, b.DeviceCycles = time.Unix(9, 0), &status.Trial{EndsInSeconds: 3}, []api.Check{{Name: "x", SinceSeconds: 4}}, 7
+	if fingerprint(a) != fingerprint(b) {
+		t.Error("time passing counts as a change")
+	}
+	if a.Trial.EndsInSeconds != 5 || a.Checks[0].SinceSeconds != 1 {
+		t.Error("the view was changed")
+	}
+	b.Checks[0].OK = true
+	if fingerprint(a) == fingerprint(b) {
+		t.Error("a check that holds now does not count as a change")
+	}
+}
