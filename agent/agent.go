@@ -117,6 +117,7 @@ type Agent struct {
 	refusals map[string]string // why the guard does not take our wish or heartbeat, by which
 	changes  changes
 	ready    bool
+	line     string // what the service manager was told last
 }
 
 // seen is what the newest cycle saw of the device.
@@ -136,23 +137,25 @@ type parsed struct {
 	problem  string
 }
 
-// New returns an agent. memory is that of an agent that it takes over from in the same process; the zero value for none.
-func New(o Options, memory Memory) *Agent {
+// New returns an agent. from is the one that it takes over from in the same process, when the configuration has changed; nil for none.
+// What that knew of the guard's silence, and what it has said in the log, goes on.
+func New(o Options, from *Agent) *Agent {
 	if o.Notify == nil {
 		o.Notify = func(string) {}
 	}
-	if memory.Started == 0 {
-		memory.Started = o.Clock.Uptime()
-	}
-	return &Agent{o: o, memory: memory, wakes: make(chan bool, 1), now: make(chan struct{}, 1), changes: newChanges(),
+	a := &Agent{o: o, wakes: make(chan bool, 1), now: make(chan struct{}, 1), changes: newChanges(),
 		refusals: map[string]string{}, git: gitState{view: status.Git{State: status.GitUnknown}}}
-}
-
-// Memory returns what the device loop remembers, for an agent that takes over in the same process.
-func (a *Agent) Memory() Memory {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.memory
+	if from != nil {
+		from.mu.Lock()
+		defer from.mu.Unlock()
+		a.memory, a.told, a.git, a.ready, a.line = from.memory, from.told, from.git, from.ready, from.line
+		a.changes.n, a.cycles, a.fetches = from.changes.n+1, from.cycles, from.fetches
+		a.parsed = parsed{declared: from.parsed.declared, problem: from.parsed.problem} // to be parsed again: the profile may be another
+	}
+	if a.memory.Started == 0 {
+		a.memory.Started = o.Clock.Uptime()
+	}
+	return a
 }
 
 // Run runs both loops until ctx ends. It returns when the device loop is at rest; a fetch that does not heed its context is left behind.

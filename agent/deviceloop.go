@@ -165,6 +165,35 @@ func (a *Agent) cycle(ctx, loop context.Context, regular bool) {
 		a.beat(loop)
 	}
 	a.beReady()
+	a.tellManager()
+}
+
+// tellManager gives the service manager one line (STATUS=) when it has changed. It has no seconds that count down.
+func (a *Agent) tellManager() {
+	a.mu.Lock()
+	line := ""
+	switch d := a.decision; {
+	case a.action.Drives != status.DrivesEffective:
+		line = a.action.Why
+	case a.seen.report != nil && !a.seen.report.Answered:
+		line = "the device does not answer"
+	case a.parsed.declared == nil:
+		line = "nothing is declared yet; keeping last-known-good"
+	case d == nil || d.Kind == bootslot.Same:
+		line = "as declared"
+	case d.Kind == bootslot.Held:
+		line = "keeping last-known-good; " + d.Reason
+	case d.Kind == bootslot.Trying:
+		line = "a trial runs"
+	default:
+		line = "keeping last-known-good; the declared state is not tried yet"
+	}
+	changed := line != a.line
+	a.line = line
+	a.mu.Unlock()
+	if changed {
+		a.o.Notify("STATUS=" + line)
+	}
 }
 
 // look reads the lease and everything else that a decision depends on, decides, and remembers. lease is nil if the guard gave none.
@@ -343,7 +372,9 @@ func (a *Agent) desired(ctx context.Context) *status.Declared {
 		}
 	}
 	if !reflect.DeepEqual(p, a.parsed) {
-		a.told.desired(ctx, a.o.Log, a.parsed.declared, p)
+		if p.problem != a.parsed.problem || !reflect.DeepEqual(p.declared, a.parsed.declared) {
+			a.told.desired(ctx, a.o.Log, a.parsed.declared, p)
+		}
 		a.parsed = p
 		a.changes.bump()
 	}

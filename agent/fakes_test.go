@@ -62,7 +62,9 @@ func inWorld(t *testing.T, f func(*world)) {
 }
 
 // start starts an agent with nothing in its memory.
-func (w *world) start() {
+func (w *world) start() { w.startFrom(nil) }
+
+func (w *world) startFrom(old *Agent) {
 	w.agent = New(Options{
 		Interval: every, Timeout: timeout, GitEvery: 30 * time.Second,
 		Guard: w.guard, Driver: device.NewDriver(w.device, house, w.clock, every), Watcher: w.device, Clone: w.clone,
@@ -77,7 +79,7 @@ func (w *world) start() {
 		},
 		Clock: w.clock, Log: slog.New(w.log), Version: "test",
 		Notify: w.notes.add, WatchdogEvery: w.dog,
-	}, Memory{})
+	}, old)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.agent.Run(ctx) }()

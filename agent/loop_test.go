@@ -519,6 +519,36 @@ func TestSuspendAloneDoesNotStopTheRepair(t *testing.T) {
 	})
 }
 
+// TestTakeOver: another configuration is no news of the world, and the silence of a guard is counted on.
+func TestTakeOver(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.clone.push("r1", "vent=off lamp=on")
+		w.guard.set(api.Lease{Generation: 2, Fields: candidate, Proven: proven, TrialEndsInSeconds: 40, Instance: "one"})
+		w.start()
+		w.pass(3 * every)
+		said := len(w.log.all())
+		for range 5 {
+			w.stop()
+			w.startFrom(w.agent)
+			w.pass(every)
+		}
+		if now := w.log.all(); len(now) != said {
+			t.Errorf("said again:\n%s", strings.Join(now[said:], "\n"))
+		}
+		if s := w.agent.Status(); s.DeviceCycles < 8 || s.Declared == nil {
+			t.Errorf("status %+v", s)
+		}
+		w.guard.setSilent(true)
+		w.pass(every)
+		w.stop()
+		w.startFrom(w.agent)
+		w.pass(41 * time.Second)
+		if got := w.device.get("lamp"); got != "off" {
+			t.Errorf("when the silent guard's trial is over, lamp is %s", got)
+		}
+	})
+}
+
 func TestGoodbye(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
@@ -542,6 +572,9 @@ func TestReadyAndWatchdog(t *testing.T) {
 				w.pass(time.Minute)
 				w.stop()
 				ready, dogs := w.notes.count("READY=1"), w.notes.count("WATCHDOG=1")
+				if n := w.notes.count("STATUS="); n != 1 {
+					t.Errorf("%d STATUS= lines, want 1: %v", n, w.notes.all())
+				}
 				if ready != 1 || dogs < 12 {
 					t.Errorf("READY=1 %d times, WATCHDOG=1 %d times in a minute: %v", ready, dogs, w.notes.all())
 				}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"holdfast/bootslot"
@@ -69,6 +70,7 @@ func Build(s Sources) View {
 
 func (v *View) problems(who string, ps []string) {
 	for _, p := range ps {
+		p = OneLine(p)
 		if who != "" {
 			p = who + ": " + p
 		}
@@ -288,6 +290,11 @@ func lastVerdict(events []bootslot.Event) *Verdict {
 		}
 	}
 	return nil
+}
+
+// OneLine makes one line of an error of several.
+func OneLine(s string) string {
+	return strings.NewReplacer(":\n", ": ", "\n", "; ").Replace(strings.TrimSpace(s))
 }
 
 func nonEmpty(s string) []string {

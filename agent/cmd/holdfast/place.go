@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -77,7 +76,7 @@ func (w place) open() board {
 }
 
 func (b *board) problem(format string, args ...any) {
-	b.problems = append(b.problems, strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; "))
+	b.problems = append(b.problems, status.OneLine(fmt.Sprintf(format, args...)))
 }
 
 // rules are the board's rules for admission, as the guard has them.
@@ -157,7 +156,7 @@ func (b *board) sources(ctx context.Context) status.Sources {
 			}
 		}
 		if err != nil {
-			s.DeviceWhy = strings.ReplaceAll(err.Error(), "\n", "; ")
+			s.DeviceWhy = status.OneLine(err.Error())
 		}
 	}
 	return s
@@ -189,7 +188,7 @@ func why(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "it runs and does not answer"
 	}
-	return strings.ReplaceAll(err.Error(), "\n", "; ")
+	return status.OneLine(err.Error())
 }
 
 // agentClient asks the agent over its socket.

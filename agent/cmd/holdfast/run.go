@@ -51,7 +51,7 @@ If the configuration is broken the agent goes on with the last valid copy of it,
 const memoryLimit = 96 << 20
 
 // closeTime is how long a fetch that was told to end may take for it.
-const closeTime = 20 * time.Second
+const closeTime = 5 * time.Second
 
 // errStuck ends the process: what is left of it would keep the clone locked. The service manager starts it anew, and nothing
 // is lost by that.
@@ -88,9 +88,9 @@ func run(ctx context.Context, log *slog.Logger, where place) error {
 	defer served()
 
 	log.Info("agent started", "version", versionText(), "device", d.cfg.Device.URL, "repository", d.cfg.Repository.URL, "socket", d.cfg.AgentSocket())
-	var memory agent.Memory
+	var a *agent.Agent
 	for {
-		memory, err = d.life(ctx, hup, memory)
+		a, err = d.life(ctx, hup, a)
 		if err != nil || ctx.Err() != nil {
 			log.Info("agent stopped")
 			return err
@@ -164,13 +164,13 @@ func (d *daemonProcess) serve(path string) (stop func()) {
 	return func() { _ = srv.Close() }
 }
 
-// life runs an agent until ctx ends or the configuration has changed.
-func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, memory agent.Memory) (agent.Memory, error) {
+// life runs an agent, which takes over from the one before it, until ctx ends or the configuration has changed.
+func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, from *agent.Agent) (*agent.Agent, error) {
 	cfg := d.cfg
 	client, err := device.NewClient(device.ClientOptions{URL: cfg.Device.URL, TokenFile: cfg.Device.TokenFile, Timeout: cfg.Device.Timeout,
 		Clock: d.clock, Profile: d.profile})
 	if err != nil {
-		return memory, err
+		return from, err
 	}
 	parse := func(name string, data []byte) (bootslot.Release, uint64, error) {
 		p, err := desired.Parse(name, data, d.profile)
@@ -181,7 +181,7 @@ func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, memory a
 		return err
 	})
 	if err != nil {
-		return memory, err
+		return from, err
 	}
 	watchdog, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -202,7 +202,7 @@ func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, memory a
 		Clock:     d.clock, Log: d.log, Version: versionText(),
 		Notify: d.notify, WatchdogEvery: watchdog / 2,
 		Problems: append(append([]string(nil), d.notes...), d.loadProblems...),
-	}, memory)
+	}, from)
 	handler := a.Handler()
 	d.handler.Store(&handler)
 
@@ -234,12 +234,12 @@ func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, memory a
 	go func() { closed <- clone.Close() }()
 	select {
 	case cerr := <-closed:
-		return a.Memory(), errors.Join(err, cerr)
+		return a, errors.Join(err, cerr)
 	case <-d.clock.After(closeTime):
 		if ctx.Err() != nil {
-			return a.Memory(), err // the process ends anyway, and the lock with it
+			return a, err // the process ends anyway, and the lock with it
 		}
-		return a.Memory(), errors.Join(err, errStuck)
+		return a, errors.Join(err, errStuck)
 	}
 }
 
