@@ -27,7 +27,7 @@ type journal struct {
 	target    device.Fields   // of the newest cycle that drove
 	refused   map[string]string
 	diverging []string
-	contended []string
+	contended map[string]time.Duration // fields said to be contended, by when they last were
 	unknown   []string
 	offlineAt time.Duration
 	notice    string
@@ -116,7 +116,7 @@ func (j *journal) saw(ctx context.Context, log *slog.Logger, r device.Report, ta
 		switch {
 		case j.target != nil && target != nil && j.target[d.Field] != d.Want:
 			log.InfoContext(ctx, "field to change", "field", d.Field, "want", d.Want, "got", d.Got, "generation", r.Generation)
-		case !j.drifted[d.Field] && !slices.Contains(r.Contended, d.Field):
+		case !j.drifted[d.Field] && !j.fought(d.Field, r):
 			// One that is contended is told as that, and not each time; one that lasts is told once.
 			log.InfoContext(ctx, "device drifted", "field", d.Field, "want", d.Want, "got", d.Got, "generation", r.Generation)
 		}
@@ -134,7 +134,7 @@ func (j *journal) saw(ctx context.Context, log *slog.Logger, r device.Report, ta
 		if left[field] {
 			continue
 		}
-		if !slices.Contains(r.Contended, field) {
+		if !j.fought(field, r) {
 			corrected = append(corrected, field)
 		}
 		delete(j.drifted, field)
@@ -154,8 +154,31 @@ func (j *journal) saw(ctx context.Context, log *slog.Logger, r device.Report, ta
 	}
 	j.refused = r.Refused
 	appear(ctx, log, &j.diverging, r.NonConvergent, "field does not converge", "field converges")
-	appear(ctx, log, &j.contended, r.Contended, "field contended", "field no longer contended")
+	if j.contended == nil {
+		j.contended = map[string]time.Duration{}
+	}
+	for _, field := range r.Contended {
+		if _, said := j.contended[field]; !said {
+			log.WarnContext(ctx, "field contended", "field", field)
+		}
+		j.contended[field] = now
+	}
+	for _, field := range slices.Sorted(maps.Keys(j.contended)) {
+		if now-j.contended[field] >= calmTime {
+			log.InfoContext(ctx, "field no longer contended", "field", field)
+			delete(j.contended, field)
+		}
+	}
 	appear(ctx, log, &j.unknown, r.Unknown, "unknown actuator left alone", "unknown actuator gone")
+}
+
+// calmTime is how long nobody must have contended a field for the log to say so: whoever turns a knob now and then is one event.
+const calmTime = 5 * time.Minute
+
+// fought reports whether a field is contended, or was not long ago.
+func (j *journal) fought(field string, r device.Report) bool {
+	_, said := j.contended[field]
+	return said || slices.Contains(r.Contended, field)
 }
 
 // appear says which names are new in a list, and which are gone.

@@ -461,6 +461,20 @@ func TestContendedIsSaidOnce(t *testing.T) {
 		if n := len(w.device.written()); n != 40 {
 			t.Errorf("%d corrections of 40", n)
 		}
+		for range 20 { // now and then
+			w.pass(4 * time.Minute)
+			for range 5 {
+				w.device.turn("lamp", "on")
+				w.pass(every / 2)
+			}
+		}
+		if n := w.log.count("contended"); n != 1 {
+			t.Errorf("said %d times:\n%s", n, strings.Join(w.log.all(), "\n"))
+		}
+		w.pass(8 * time.Minute)
+		if n := w.log.count("no longer contended"); n != 1 {
+			t.Errorf("its end was said %d times", n)
+		}
 	})
 }
 

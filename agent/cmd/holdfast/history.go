@@ -73,7 +73,7 @@ func (b *board) history(ctx context.Context, last int) (events []bootslot.Event,
 	}
 	_, events, err = ledger.ReadDB(b.config.LedgerDB(), last)
 	if errors.Is(err, ledger.ErrLocked) {
-		return nil, "", fmt.Errorf("the guard runs and does not answer (%s), and its history is locked as long as it runs", why(gerr))
+		return nil, "", errors.New("the guard runs and does not answer, and its history is locked as long as it runs")
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("the guard does not answer (%s), and its history cannot be read: %w", why(gerr), err)
