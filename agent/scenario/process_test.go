@@ -56,14 +56,19 @@ func build(dir, name string, args ...string) (string, error) {
 }
 
 // sideBySide is how many scenarios run at once: they wait most of their time, so many more than there are cores.
-const sideBySide = "12"
+func sideBySide() string {
+	if raceBuild {
+		return "6"
+	}
+	return "12"
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
 	if !chosen {
-		if err := flag.Set("test.parallel", sideBySide); err != nil {
+		if err := flag.Set("test.parallel", sideBySide()); err != nil {
 			panic(err) // the testing package has had this flag since Go 1.0
 		}
 	}

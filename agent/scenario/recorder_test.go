@@ -98,6 +98,7 @@ func (r *recorder) serve(proxy http.Handler, w http.ResponseWriter, req *http.Re
 			defer func() {
 				p := recover()
 				fmt.Fprintf(r.log, "%s %s writes %s: %s\n", time.Now().Format("15:04:05.000"), r.who, body, sw)
+				r.note("%s writes %s: %s", r.who, strings.TrimSpace(string(body)), sw)
 				if delivered != nil {
 					delivered <- nil
 				}
@@ -107,7 +108,6 @@ func (r *recorder) serve(proxy http.Handler, w http.ResponseWriter, req *http.Re
 			}()
 			proxy.ServeHTTP(sw, req)
 		}()
-		r.note("%s writes %s: %s", r.who, strings.TrimSpace(string(body)), sw)
 	default:
 		proxy.ServeHTTP(w, req)
 	}

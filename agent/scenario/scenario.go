@@ -55,6 +55,7 @@
 //	trials NAME N             the history tells of exactly N trials of what the folder NAME declares
 //	count-writes              from here on
 //	writes [WHO] N            exactly N writes (<=N: at most) were sent to the device since count-writes
+//	count-files, files-untouched   nothing was written in the state folder in between
 //	[!] holdfast ARGS…        the CLI with this world's configuration; then stdout, stderr, cmp
 //	guard-api METHOD PATH [JSON]   a request on guard.sock
 //

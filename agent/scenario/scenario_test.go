@@ -52,6 +52,16 @@ func runScenarios(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The one that waits most often goes first, so that it does not run alone at the end.
+	waits := map[string]int{}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits[f] = strings.Count(string(b), "\nwait-for ") + strings.Count(string(b), "\nidle ")
+	}
+	slices.SortStableFunc(files, func(a, b string) int { return waits[b] - waits[a] })
 	testscript.RunT(quiet{t}, testscript.Params{
 		Files:               files,
 		Cmds:                commands(),

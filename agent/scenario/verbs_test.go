@@ -3,6 +3,7 @@ package scenario
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -113,8 +114,13 @@ var verbs = map[string]verb{
 		}
 		return nil
 	}),
-	"writes":    func(w *world, ts *testscript.TestScript, args []string) error { return w.writes(args) },
-	"guard-api": func(w *world, ts *testscript.TestScript, args []string) error { return w.guardAPI(ts, args) },
+	"writes": func(w *world, ts *testscript.TestScript, args []string) error { return w.writes(args) },
+	"count-files": plain(0, func(w *world, _ []string) (err error) {
+		w.stateFiles, err = w.filesNow()
+		return err
+	}),
+	"files-untouched": plain(0, func(w *world, _ []string) error { return w.filesUntouched() }),
+	"guard-api":       func(w *world, ts *testscript.TestScript, args []string) error { return w.guardAPI(ts, args) },
 }
 
 // plain is a verb with a fixed number of words.
@@ -422,6 +428,46 @@ func (w *world) writes(args []string) error {
 		return fmt.Errorf("%s writes, want %s", strings.Join(seen, ", "), args[0])
 	}
 	return nil
+}
+
+// filesNow is every file under the state folder with its inode, size and times: whatever is written there changes one of them.
+func (w *world) filesNow() (map[string]string, error) {
+	all := map[string]string{}
+	err := filepath.WalkDir(w.inState(), func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		i, err := d.Info()
+		if err != nil {
+			return err
+		}
+		st := i.Sys().(*syscall.Stat_t)
+		all[path] = fmt.Sprintf("inode %d, %d bytes, written %d.%09d, changed %d.%09d", st.Ino, st.Size, st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec)
+		return nil
+	})
+	return all, err
+}
+
+func (w *world) filesUntouched() error {
+	now, err := w.filesNow()
+	if err != nil {
+		return err
+	}
+	if len(w.stateFiles) < 3 {
+		return fmt.Errorf("count-files saw %d files", len(w.stateFiles))
+	}
+	var errs []error
+	for path, was := range w.stateFiles {
+		if now[path] != was {
+			errs = append(errs, fmt.Errorf("%s was %s, is %s", path, was, now[path]))
+		}
+	}
+	for path := range now {
+		if _, was := w.stateFiles[path]; !was {
+			errs = append(errs, fmt.Errorf("%s is new", path))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (w *world) guardAPI(ts *testscript.TestScript, args []string) error {

@@ -55,7 +55,9 @@ type world struct {
 
 	wall, uptime time.Duration // offsets in the clock file
 	countedFrom  map[string]int
+	stateFiles   map[string]string // count-files
 	speed        string
+	binary       func(who string) (string, error) // which build of the mains it runs
 }
 
 // freeAddr is an address in 127.0.0.0/8 that no outgoing connection of this machine uses, so that a port on it stays free
@@ -80,7 +82,7 @@ func randomText(n int) string {
 }
 
 func newWorld(archive string, st *story) (w *world, err error) {
-	w = &world{archive: archive, addr: freeAddr(), story: st, procs: map[string]*process{}, recorders: map[string]*recorder{}, countedFrom: map[string]int{}}
+	w = &world{archive: archive, addr: freeAddr(), story: st, binary: binary, procs: map[string]*process{}, recorders: map[string]*recorder{}, countedFrom: map[string]int{}}
 	if w.dir, err = os.MkdirTemp("/tmp", "hf"); err != nil {
 		return nil, err
 	}
@@ -196,7 +198,7 @@ func (w *world) start(who string) error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	bin, err := binary(who)
+	bin, err := w.binary(who)
 	if err != nil {
 		return err
 	}
@@ -309,7 +311,7 @@ func (w *world) check() error {
 
 // holdfast runs the CLI.
 func (w *world) holdfast(args ...string) (stdout, stderr []byte, err error) {
-	bin, err := binary("agent")
+	bin, err := w.binary("agent")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,224 @@
+package scenario
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// measure makes TestMeasure take the README's figures (make measure).
+var measure = flag.Bool("measure", false, "take the figures of the README with the default intervals")
+
+// releaseWorld is a board of release binaries, stripped, converged on the release good.
+func releaseWorld(t *testing.T, config string) *world {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w, err := newWorld(dir, newStory(t.Output(), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.close)
+	bins := t.TempDir()
+	w.binary = func(who string) (string, error) {
+		path := filepath.Join(bins, filepath.Base(mains[who]))
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./"+mains[who])
+		cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+		return path, err
+	}
+	w.declare(t, "pump: on\nfan: off\nvent: on\nlamp: off\ndoor: closed\n")
+	if err := w.boot(); err != nil {
+		t.Fatal(err)
+	}
+	w.await(t, "verdict=passed", "device.pump=on", "driver=agent", "git=ok", "returning=no", "trial=none")
+	return w
+}
+
+// declare pushes a state file.
+func (w *world) declare(t *testing.T, file string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "greenhouse.yaml"), []byte(file), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.upstream.commit(dir, "declare", false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) await(t *testing.T, conditions ...string) {
+	t.Helper()
+	if err := w.waitFor(conditions, 3*time.Minute); err != nil {
+		t.Fatalf("%v\n%s", err, w.tails(20))
+	}
+}
+
+// procField reads a number of kB or bytes from a file of /proc/PID (proc(5)).
+func (w *world) procField(t *testing.T, who, file, field string) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", w.procs[who].cmd.Process.Pid, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == field+":" {
+			n, err := strconv.Atoi(words[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("no %s in /proc/PID/%s", field, file)
+	return 0
+}
+
+// files lists every file of the board with what a write would change.
+func (w *world) files(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, dir := range []string{w.stateDir(), w.logs(), w.runDir()} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || strings.HasSuffix(path, "device.log") || strings.HasSuffix(path, "git.log") {
+				return err // the harness's own
+			}
+			info, err := d.Info()
+			if err == nil {
+				out = append(out, fmt.Sprintf("%s %d %s", path, info.Size(), info.ModTime()))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// A hundred cycles in which nothing changes cost the flash nothing: no byte is written, no file is touched, no line is logged. And the guard is small.
+func TestAHundredIdleCyclesWriteNothing(t *testing.T) {
+	if testing.Short() || raceBuild {
+		t.Skip("measures release binaries: make scenarios")
+	}
+	t.Parallel()
+	w := releaseWorld(t, "device: {interval: 200ms}\nrepository: {interval: 400ms}\n")
+	// The pages of the last verdict are on their way to the disk for a while; what counts begins after them.
+	if err := w.idle([]string{"20", "cycles"}); err != nil {
+		t.Fatal(err)
+	}
+	before, bytes := w.files(t), map[string]int{}
+	for _, who := range []string{"agent", "guard"} {
+		bytes[who] = w.procField(t, who, "io", "write_bytes")
+	}
+	if err := w.idle([]string{"100", "cycles"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, who := range []string{"agent", "guard"} {
+		if n := w.procField(t, who, "io", "write_bytes") - bytes[who]; n != 0 {
+			t.Errorf("the %s wrote %d bytes in 100 idle cycles, want 0", who, n)
+		}
+	}
+	for _, f := range w.files(t) {
+		if !slices.Contains(before, f) {
+			t.Errorf("a file changed in 100 idle cycles: %s", f)
+		}
+	}
+	const limit = 12_000 // kB
+	rss := w.procField(t, "guard", "status", "VmRSS")
+	t.Logf("resident: guard %d kB, agent %d kB", rss, w.procField(t, "agent", "status", "VmRSS"))
+	if rss > limit {
+		t.Errorf("the guard has %d kB resident when idle, more than %d", rss, limit)
+	}
+}
+
+// TestMeasure takes the figures of the README with the default intervals; `make measure` runs it.
+func TestMeasure(t *testing.T) {
+	if !*measure {
+		return // no assertion is in here: it prints figures when asked to
+	}
+	const config = `
+device: {interval: 8s, timeout: 2s}
+repository: {interval: 30s}
+guard: {window: 60s, soak: 15s, interval: 1s, recover: 10m, pauses: [1m, 5m, 15m]}
+`
+	w := releaseWorld(t, config)
+	row := func(what string, took time.Duration) { fmt.Printf("| %s | %.1f s |\n", what, took.Seconds()) }
+	deviceIs := func(field, value string) {
+		t.Helper()
+		for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(5 * time.Millisecond) {
+			if s, err := w.device.state(); err == nil && s[field] == value {
+				return
+			}
+		}
+		t.Fatalf("%s did not become %s", field, value)
+	}
+	var drift []time.Duration
+	for range 5 {
+		time.Sleep(3 * time.Second) // somewhere within an interval
+		began := time.Now()
+		if err := w.sim("POST", "/sim/set", `{"actuators":{"fan":"on"}}`); err != nil {
+			t.Fatal(err)
+		}
+		deviceIs("fan", "off")
+		drift = append(drift, time.Since(began))
+	}
+	slices.Sort(drift)
+	row("drift to corrected, the device tells of changes (median of 5)", drift[2])
+
+	for _, who := range []string{"agent", "guard"} {
+		began := time.Now()
+		if err := w.end(who, 9); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.sim("POST", "/sim/set", `{"actuators":{"fan":"on"}}`); err != nil {
+			t.Fatal(err)
+		}
+		deviceIs("fan", "off")
+		row("kill -9 of the "+who+", with drift at that moment, to corrected by the other", time.Since(began))
+		began = time.Now()
+		if err := w.sim("POST", "/sim/set", `{"actuators":{"fan":"on"}}`); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.start(who); err != nil {
+			t.Fatal(err)
+		}
+		deviceIs("fan", "off")
+		row("start of the "+who+", with drift at that moment, to corrected", time.Since(began))
+		w.await(t, "agent=alive", "guard=alive", "driver=agent")
+	}
+
+	time.Sleep(20 * time.Second) // the baseline holds
+	began := time.Now()
+	w.declare(t, "pump: off\nfan: off\nvent: on\nlamp: off\ndoor: closed\n")
+	w.await(t, "trial=running")
+	row("git push to trial (poll every 30 s ± 20 %)", time.Since(began))
+	w.await(t, "trial=none", "verdict=passed", "device.pump=off")
+	row("git push to passed", time.Since(began))
+	time.Sleep(30 * time.Second)
+	for _, who := range []string{"agent", "guard"} {
+		fmt.Printf("| %s, resident when idle | %.1f MB |\n", who, float64(w.procField(t, who, "status", "VmRSS"))/1000)
+		bin, _ := w.binary(who)
+		info, err := os.Stat(bin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("| %s, binary | %.1f MB |\n", who, float64(info.Size())/1e6)
+	}
+}
