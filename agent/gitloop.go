@@ -118,10 +118,13 @@ func (a *Agent) fetched(ctx context.Context, f gitclone.Fetched, err error) time
 	a.told.fetched(ctx, a.o.Log, old, g.view, now)
 	wait := nextFetch(a.o.GitEvery, kind, g.view.Times, rand.Float64())
 	g.next = now + wait
+	first := a.fetches == 1
 	a.mu.Unlock()
 	if f.Changed {
 		a.wake(false)
-		debug.FreeOSMemory() // a fetch takes some MB that are not needed again for days
+	}
+	if f.Changed || first {
+		debug.FreeOSMemory() // the start and a fetch take some MB that are not needed again for days
 	}
 	return wait
 }
