@@ -5,7 +5,7 @@ GOBUILD  = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VE
 BINARIES = bin/holdfast bin/holdfast-guard bin/greenhouse
 UNIT     = $$(go list ./... | grep -v /agent/scenario)
 
-.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story fuzz
+.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -46,6 +46,9 @@ vet:
 
 lint:
 	go tool -modfile=tools/tools.mod staticcheck ./...
+
+measure: ## the figures of the README, with the default intervals
+	@go test ./agent/scenario -count=1 -timeout 15m -run "TestMeasure$$" -v -measure | grep "^|"
 
 race: ## unit tests and scenarios under the race detector
 	GORACE=atexit_sleep_ms=0 go run ./tools/suite race -race $(UNIT)

@@ -223,17 +223,18 @@ func copyFile(t *testing.T, from, to string) {
 // An older copy of ledger.db that somebody restored: the sidecar knows better.
 func TestOlderLedgerWithNewerSidecar(t *testing.T) {
 	dir := t.TempDir()
-	s, l, _ := mustOpen(t, dir)
+	db, old := filepath.Join(dir, "ledger.db"), filepath.Join(dir, "old")
+	s, _, _ := mustOpen(t, dir)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	copyFile(t, filepath.Join(dir, "ledger.db"), filepath.Join(dir, "old"))
-	s, l, _ = mustOpen(t, dir)
+	copyFile(t, db, old)
+	s, l, _ := mustOpen(t, dir)
 	want := save(t, s, opened(t, l))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	copyFile(t, filepath.Join(dir, "old"), filepath.Join(dir, "ledger.db"))
+	copyFile(t, old, db)
 	s, l, notices := mustOpen(t, dir)
 	defer s.Close()
 	if l.Generation != want.Generation || l.Trial == nil || len(notices) != 1 {

@@ -58,8 +58,10 @@ func main() {
 }
 
 func run(log *slog.Logger, path, share, agent string, checkDirs []string) error {
-	// The record and some requests are all there is; a small heap that is collected early keeps the board's memory free.
+	// The record and some requests are all there is: a heap that is collected early, and given back, keeps the board's memory free. The limit is
+	// soft: a long history that is read takes more, for that moment.
 	debug.SetGCPercent(50)
+	debug.SetMemoryLimit(7 << 20)
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
