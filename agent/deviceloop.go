@@ -142,7 +142,8 @@ func (a *Agent) cycle(ctx, loop context.Context, regular bool) {
 	a.mu.Unlock()
 
 	act, lease := a.look(ctx)
-	if lease != nil && a.ask(ctx, *lease) {
+	declared := a.desired(ctx) // read in any case: status tells it with no guard, too
+	if lease != nil && declared != nil && a.ask(ctx, *lease, *declared) {
 		act, _ = a.look(ctx)
 	}
 	if regular || a.news() {
@@ -236,11 +237,7 @@ func (a *Agent) look(ctx context.Context) (Action, *api.Lease) {
 }
 
 // ask asks the guard for what git declares, and reports whether the lease is another one by that.
-func (a *Agent) ask(ctx context.Context, lease api.Lease) (leaseChanged bool) {
-	d := a.desired(ctx)
-	if d == nil {
-		return false
-	}
+func (a *Agent) ask(ctx context.Context, lease api.Lease, d status.Declared) (leaseChanged bool) {
 	dec, err := a.o.Guard.Trial(ctx, api.TrialRequest{Release: d.Release(), Revision: d.Revision, Retry: d.Retry})
 	if ctx.Err() != nil {
 		return false
@@ -250,10 +247,9 @@ func (a *Agent) ask(ctx context.Context, lease api.Lease) (leaseChanged bool) {
 		return false
 	}
 	a.mu.Lock()
-	if a.decision == nil || !reflect.DeepEqual(*a.decision, dec) {
+	if a.told.decided(ctx, a.o.Log, dec, d) {
 		a.changes.bump()
 	}
-	a.told.decided(ctx, a.o.Log, dec, *d)
 	first := a.decision == nil || a.decision.Kind != dec.Kind || a.decision.Digest != dec.Digest
 	a.decision = &dec
 	a.mu.Unlock()

@@ -52,12 +52,12 @@ func (j *journal) drives(ctx context.Context, log *slog.Logger, act Action, m Me
 	}
 }
 
-// decided says what the guard answers to what is declared. Its reason counts down seconds, and so is no news.
-func (j *journal) decided(ctx context.Context, log *slog.Logger, d bootslot.Decision, w status.Declared) {
+// decided says what the guard answers to what is declared, and reports whether it is news. Its reason counts down seconds, and so is none.
+func (j *journal) decided(ctx context.Context, log *slog.Logger, d bootslot.Decision, w status.Declared) (news bool) {
 	old := j.decision
 	j.decision = &d
 	if old != nil && j.revision == w.Revision && old.Kind == d.Kind && old.Digest == d.Digest && slices.Equal(old.Held, d.Held) {
-		return
+		return false
 	}
 	j.revision = w.Revision
 	args := []any{"decision", d.Kind, "revision", w.Revision, "declared", w.Digest.Short()}
@@ -72,6 +72,7 @@ func (j *journal) decided(ctx context.Context, log *slog.Logger, d bootslot.Deci
 		args = append(args, "held", strings.Join(held, ","), "retry", d.RetryNumber)
 	}
 	log.InfoContext(ctx, "decision changed", args...)
+	return true
 }
 
 // desired says that git declares something else than before.

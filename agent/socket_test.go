@@ -1,0 +1,154 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdfast/agent/gitclone"
+	"holdfast/agent/status"
+	"holdfast/bootslot"
+	"holdfast/bootslot/api"
+)
+
+func ask(w *world, method, path, body string) *httptest.ResponseRecorder {
+	rec := httptest.NewRecorder()
+	w.agent.Handler().ServeHTTP(rec, httptest.NewRequest(method, path, strings.NewReader(body)))
+	return rec
+}
+
+func TestHandler(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.clone.push("r1", "vent=off lamp=off")
+		w.start()
+		w.pass(time.Second)
+		var s status.Agent
+		if err := json.Unmarshal(ask(w, "GET", "/v1/status", "").Body.Bytes(), &s); err != nil {
+			t.Fatal(err)
+		}
+		if s.Declared == nil || s.Declared.Revision != "r1" || s.Declared.Subject != "about r1" || s.Drives != status.DrivesEffective || s.Git.State != status.GitOK ||
+			s.Report == nil || !s.Report.Answered || s.DeviceCycles == 0 || s.GitCycles != 1 || s.PID != os.Getpid() {
+			t.Errorf("status %+v", s)
+		}
+		fetches := len(w.clone.fetches)
+		if code := ask(w, "POST", "/v1/reconcile", "{}").Code; code != http.StatusAccepted {
+			t.Errorf("reconcile: %d", code)
+		}
+		w.pass(time.Millisecond)
+		if len(w.clone.fetches) != fetches+1 {
+			t.Error("reconcile did not fetch")
+		}
+		for _, tt := range []struct {
+			method, path, body string
+			want               int
+		}{
+			{"POST", "/v1/accept", `{"revision":"x"}`, http.StatusAccepted}, {"POST", "/v1/accept", `nonsense`, http.StatusBadRequest},
+			{"GET", "/v1/status?wait=x", "", http.StatusBadRequest}, {"GET", "/v1/reconcile", "", http.StatusMethodNotAllowed}, {"GET", "/", "", http.StatusNotFound},
+		} {
+			if got := ask(w, tt.method, tt.path, tt.body).Code; got != tt.want {
+				t.Errorf("%s %s: %d, want %d", tt.method, tt.path, got, tt.want)
+			}
+		}
+	})
+}
+
+// TestStatusWaits: a question with wait is answered when something has changed, and time passing is no change.
+func TestStatusWaits(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.clone.push("r1", "vent=off lamp=on")
+		w.guard.decide = func(g *fakeGuard, _ api.TrialRequest) bootslot.Decision {
+			return bootslot.Decision{Kind: bootslot.Refused, Reason: fmt.Sprintf("a pause of %d s is left", 1000-len(g.wishes))}
+		}
+		w.start()
+		w.pass(time.Minute)
+		n := w.agent.Status().Change
+		w.pass(10 * time.Minute)
+		if now := w.agent.Status().Change; now != n {
+			t.Errorf("%d changes in ten minutes of nothing", now-n)
+		}
+		answered := make(chan time.Duration, 1)
+		begin := time.Now()
+		go func() {
+			ask(w, "GET", "/v1/status?wait="+jsonNumber(n), "")
+			answered <- time.Since(begin)
+		}()
+		w.pass(10 * time.Second)
+		select {
+		case took := <-answered:
+			t.Fatalf("answered after %v though nothing has changed", took)
+		default:
+		}
+		w.clone.fail(&gitclone.Error{Kind: gitclone.ErrOffline, Err: errors.New("no route")})
+		w.agent.FetchNow()
+		synctest.Wait()
+		select {
+		case <-answered:
+		default:
+			t.Error("not answered when the link went down")
+		}
+	})
+}
+
+func jsonNumber(n uint64) string {
+	b, _ := json.Marshal(n)
+	return string(b)
+}
+
+func TestLock(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "agent.lock")
+	if err := os.WriteFile(path, []byte("4711\nleft behind by a killed one"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	first, err := Lock(path)
+	if err != nil {
+		t.Fatalf("a file that was left behind is no lock: %v", err)
+	}
+	var running ErrRunning
+	if _, err := Lock(path); !errors.As(err, &running) || running.PID != os.Getpid() {
+		t.Errorf("the second one gets %v, want ErrRunning with %d", err, os.Getpid())
+	}
+	first.Close()
+	again, err := Lock(path)
+	if err != nil {
+		t.Fatalf("after the first one has gone: %v", err)
+	}
+	again.Close()
+	if _, err := Lock(filepath.Join(t.TempDir(), "no", "such", "folder")); err == nil || errors.As(err, &running) {
+		t.Errorf("no folder: %v", err)
+	}
+}
+
+func TestListen(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "hf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "agent.sock")
+	old, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.(*net.UnixListener).SetUnlinkOnClose(false)
+	old.Close() // as after kill -9: the file is there and nobody listens
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	fi, err := os.Stat(path)
+	if err != nil || fi.Mode().Perm() != 0o660 {
+		t.Errorf("mode %v, %v; want 0660", fi.Mode(), err)
+	}
+}
