@@ -98,10 +98,10 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// ErrRunning reports that another agent runs.
-type ErrRunning struct{ PID int }
+// RunningError reports that another agent runs.
+type RunningError struct{ PID int }
 
-func (e ErrRunning) Error() string {
+func (e RunningError) Error() string {
 	if e.PID == 0 {
 		return "another agent is running"
 	}
@@ -109,7 +109,7 @@ func (e ErrRunning) Error() string {
 }
 
 // Lock makes sure that this agent is the only one: it holds the kernel's lock on the file at path until it is closed, or the
-// process ends in whatever way. ErrRunning if another process has it; any other error says that there is no way to tell.
+// process ends in whatever way. RunningError if another process has it; any other error says that there is no way to tell.
 func Lock(path string) (io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -122,7 +122,7 @@ func Lock(path string) (io.Closer, error) {
 		}
 		b, _ := io.ReadAll(io.LimitReader(f, 32))
 		pid, _ := strconv.Atoi(strings.TrimSpace(string(b)))
-		return nil, ErrRunning{pid}
+		return nil, RunningError{pid}
 	}
 	// The number is for people; what counts is the lock, so a file that cannot be written is no reason to give up.
 	if err := f.Truncate(0); err == nil {

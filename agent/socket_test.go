@@ -113,9 +113,9 @@ func TestLock(t *testing.T) {
 	if err != nil {
 		t.Fatalf("a file that was left behind is no lock: %v", err)
 	}
-	var running ErrRunning
+	var running RunningError
 	if _, err := Lock(path); !errors.As(err, &running) || running.PID != os.Getpid() {
-		t.Errorf("the second one gets %v, want ErrRunning with %d", err, os.Getpid())
+		t.Errorf("the second one gets %v, want RunningError with %d", err, os.Getpid())
 	}
 	first.Close()
 	again, err := Lock(path)

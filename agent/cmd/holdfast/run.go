@@ -75,7 +75,7 @@ func run(ctx context.Context, log *slog.Logger, where place) error {
 		}
 	}
 	lock, err := agent.Lock(filepath.Join(d.cfg.Run, "agent.lock"))
-	var running agent.ErrRunning
+	var running agent.RunningError
 	switch {
 	case errors.As(err, &running):
 		return err

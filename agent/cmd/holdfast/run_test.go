@@ -102,7 +102,7 @@ func TestRun(t *testing.T) {
 	})
 	b.want(1, []string{"the guard is dead (it does not run)", `"Air"`}, "status")
 
-	var running agent.ErrRunning
+	var running agent.RunningError
 	if err := run(ctx, slog.New(slog.DiscardHandler), place{config: b.config}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
 		t.Errorf("a second agent ends with %v (%T)", err, running)
 	}
