@@ -35,10 +35,16 @@ type recorder struct {
 	reads    int // GET /state, read-backs and long polls left out: cycles of the agent, samples of the guard
 	wrote    bool
 	writes   int             // POST /actuators
-	armed    bool            // freeze at the next write
-	held     *http.Request   // a write on its way while its writer is frozen
+	armed    string          // freeze at this moment: beforeWrite, afterRead or ""
+	held     bool            // a write or an answer is on its way while the process is frozen
 	heldDone chan chan error // thaw: deliver it, and tell when it has been
 }
+
+// Moments at which a process can be frozen.
+const (
+	beforeWrite = "before-write" // its write has left it and has not reached the device
+	afterRead   = "after-read"   // what the device reports at the begin of a cycle has not reached it
+)
 
 func newRecorder(who, addr, device string, log_ *os.File, note func(string, ...any), writer func() *process) (*recorder, error) {
 	to, err := url.Parse(device)
@@ -71,12 +77,28 @@ func (r *recorder) serve(proxy http.Handler, w http.ResponseWriter, req *http.Re
 	switch {
 	case req.Method == http.MethodGet && req.URL.Path == "/state" && req.URL.RawQuery == "":
 		r.mu.Lock()
-		if !r.wrote { // the read after a write belongs to the same cycle
+		first := !r.wrote // the read after a write belongs to the same cycle
+		if first {
 			r.reads++
 		}
 		r.wrote = false
 		r.mu.Unlock()
-		proxy.ServeHTTP(w, req)
+		if !first || !r.disarm(afterRead) {
+			proxy.ServeHTTP(w, req)
+			return
+		}
+		// The answer is as old as the freezing.
+		answer := httptest.NewRecorder()
+		proxy.ServeHTTP(answer, req)
+		delivered := r.hold(req, "what the device reports")
+		for k, v := range answer.Header() {
+			w.Header()[k] = v
+		}
+		w.WriteHeader(answer.Code)
+		w.Write(answer.Body.Bytes())
+		if delivered != nil {
+			delivered <- nil
+		}
 	case req.Method == http.MethodPost && req.URL.Path == "/actuators":
 		body, err := io.ReadAll(io.LimitReader(req.Body, 1<<20))
 		if err != nil {
@@ -86,12 +108,12 @@ func (r *recorder) serve(proxy http.Handler, w http.ResponseWriter, req *http.Re
 		r.mu.Lock()
 		r.writes++
 		r.wrote = true
-		hold := r.armed
-		r.armed = false
 		r.mu.Unlock()
 		var delivered chan error
-		if hold {
-			delivered = r.hold(req, body)
+		if r.disarm(beforeWrite) {
+			delivered = r.hold(req, "its write "+string(body))
+			// The writer may have given up by now; what is on the wire arrives all the same.
+			*req = *req.WithContext(context.WithoutCancel(req.Context()))
 		}
 		sw := &statusWriter{ResponseWriter: w}
 		func() {
@@ -113,34 +135,36 @@ func (r *recorder) serve(proxy http.Handler, w http.ResponseWriter, req *http.Re
 	}
 }
 
-// hold freezes the writer and keeps its write until thaw.
-func (r *recorder) hold(req *http.Request, body []byte) (delivered chan error) {
+// hold freezes the process and keeps what is on its way until thaw.
+func (r *recorder) hold(req *http.Request, what string) (delivered chan error) {
 	if p := r.writer(); p != nil {
 		p.signal(syscall.SIGSTOP)
 	}
-	r.note("%s is frozen, its write %s is on its way", r.who, body)
+	r.note("%s is frozen, %s is on its way", r.who, what)
 	r.mu.Lock()
-	r.held = req
+	r.held = true
 	r.mu.Unlock()
 	select {
 	case delivered = <-r.heldDone:
-	case <-req.Context().Done(): // the writer was killed
+	case <-req.Context().Done(): // the process was killed
 	}
 	r.mu.Lock()
-	r.held = nil
+	r.held = false
 	r.mu.Unlock()
-	// The writer may have given up by now; what is on the wire arrives all the same.
-	*req = *req.WithContext(context.WithoutCancel(req.Context()))
 	return delivered
 }
 
-// deliver lets a held write, if there is one, reach the device, and waits until it has.
-func (r *recorder) deliver() {
+// isHolding reports whether something is on its way to or from a frozen process.
+func (r *recorder) isHolding() bool {
 	r.mu.Lock()
-	held := r.held != nil
-	r.armed = false
-	r.mu.Unlock()
-	if !held {
+	defer r.mu.Unlock()
+	return r.held
+}
+
+// deliver lets what is held, if anything is, arrive, and waits until it has.
+func (r *recorder) deliver() {
+	r.arm("")
+	if !r.isHolding() {
 		return
 	}
 	done := make(chan error, 1)
@@ -151,10 +175,22 @@ func (r *recorder) deliver() {
 	}
 }
 
-func (r *recorder) arm() {
+// arm freezes the process at its next such moment.
+func (r *recorder) arm(moment string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.armed = true
+	r.armed = moment
+}
+
+// disarm reports whether the process is to be frozen at this moment; once.
+func (r *recorder) disarm(moment string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	hit := r.armed == moment
+	if hit {
+		r.armed = ""
+	}
+	return hit
 }
 
 func (r *recorder) counts() (reads, writes int) {
@@ -283,7 +319,7 @@ func TestRecorderCountsAndHolds(t *testing.T) {
 	if reads, writes := r.counts(); reads != 2 || writes != 1 {
 		t.Errorf("counts() = %d, %d; want 2 cycles, 1 write", reads, writes)
 	}
-	r.arm()
+	r.arm(beforeWrite)
 	go through.send("POST", "/actuators", []byte(`{"lamp":"stale"}`))
 	for sleeper.state() != "frozen" {
 		time.Sleep(time.Millisecond)
@@ -291,13 +327,7 @@ func TestRecorderCountsAndHolds(t *testing.T) {
 	if s, err := direct.state(); err != nil || s["lamp"] != "on" {
 		t.Errorf("while the write is held the lamp is %q, %v; want on", s["lamp"], err)
 	}
-	for { // hold tells the story before it can be delivered
-		r.mu.Lock()
-		held := r.held != nil
-		r.mu.Unlock()
-		if held {
-			break
-		}
+	for !r.isHolding() { // hold tells the story before it can be delivered
 		time.Sleep(time.Millisecond)
 	}
 	r.deliver()

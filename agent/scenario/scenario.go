@@ -28,7 +28,8 @@
 //	start WHO                 start one
 //	crash WHO                 SIGKILL
 //	freeze WHO [before-write] SIGSTOP, at once or when it next writes to the device, the write then being on its way
-//	thaw WHO                  SIGCONT; a write that was on its way reaches the device first
+//	freeze WHO after-read     SIGSTOP when it next reads the device's state, the answer then being on its way
+//	thaw WHO                  SIGCONT; what was on its way arrives first
 //	terminate WHO             SIGTERM, and wait for exit code 0
 //	restart WHO               terminate and start
 //	reload WHO                SIGHUP

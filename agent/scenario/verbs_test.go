@@ -212,11 +212,11 @@ func (w *world) freeze(args []string) error {
 	switch {
 	case len(args) == 1:
 		return w.signal(args[0], syscall.SIGSTOP)
-	case len(args) == 2 && args[1] == "before-write" && w.recorders[args[0]] != nil:
-		w.recorders[args[0]].arm()
+	case len(args) == 2 && (args[1] == beforeWrite || args[1] == afterRead) && w.recorders[args[0]] != nil:
+		w.recorders[args[0]].arm(args[1])
 		return nil
 	}
-	return fmt.Errorf("freeze WHO [before-write], got %q", args)
+	return fmt.Errorf("freeze WHO [before-write|after-read], got %q", args)
 }
 
 func (w *world) thaw(who string) error {
