@@ -1,7 +1,10 @@
 package bootslot
 
 import (
+	"encoding/json"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"holdfast/device"
 )
@@ -23,6 +26,23 @@ func TestDigest(t *testing.T) {
 			check(t, "Digest()", tt.r.Digest(), tt.want)
 		})
 	}
+}
+
+// The canonical form is JSON as everybody else would write it, whatever is in the strings.
+func TestCanonicalForm(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := Release{Fields: rapid.MapOf(rapid.String(), rapid.String()).Draw(t, "fields")}
+		if rapid.Bool().Draw(t, "with an image") {
+			r.Image = &Image{SHA256: rapid.String().Draw(t, "sha256")}
+		}
+		want, err := json.Marshal(r.values())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(r.canonical()); got != "holdfast-release-1\n"+string(want) {
+			t.Errorf("canonical() = %q, want the prefix and %q", got, want)
+		}
+	})
 }
 
 func TestChangedAndContains(t *testing.T) {

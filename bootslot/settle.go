@@ -278,8 +278,9 @@ func (l *Ledger) addMark(m Mark, declared Release) []Event {
 	return events
 }
 
-// fold joins the mark with that id with those whose set contains, or is contained in, its own: the smaller set holds all that the
-// larger one does, and all digests are kept. Retired marks keep to themselves: their sets hold nothing.
+// fold joins the mark with that id with those whose set contains, or is contained in, its own: whatever contains the larger set contains the smaller
+// one, which then stands for both, and all digests are kept. Of the larger one's fields those that the smaller one does not have are free
+// again, in contents that did not fail yet. Retired marks keep to themselves: their sets hold nothing.
 func (l *Ledger) fold(id uint64) {
 	i := slices.IndexFunc(l.Marks, func(m Mark) bool { return m.ID == id })
 	if i < 0 || l.Marks[i].Retired {
