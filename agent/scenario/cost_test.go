@@ -159,7 +159,7 @@ repository: {interval: 30s}
 guard: {window: 60s, soak: 15s, interval: 1s, recover: 10m, pauses: [1m, 5m, 15m]}
 `
 	w := releaseWorld(t, config)
-	row := func(what string, took time.Duration) { fmt.Printf("| %s | %.1f s |\n", what, took.Seconds()) }
+	row := func(what string, took time.Duration) { fmt.Printf("| %s | %v |\n", what, took.Round(time.Millisecond)) }
 	deviceIs := func(field, value string) {
 		t.Helper()
 		for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(5 * time.Millisecond) {
