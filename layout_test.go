@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -51,6 +53,24 @@ var onlyIn = []struct {
 	{"go.etcd.io/bbolt", []string{"agent/gitclone/boltstore", "bootslot/ledger"}, "who writes to disk is known: one store a process"},
 	{"github.com/spf13/cobra", []string{"agent/cmd/holdfast"}, "the guard stays small"},
 	{"github.com/Shopify/toxiproxy", []string{"agent/scenario"}, "for tests alone"},
+}
+
+// The record is the guard's: nobody else opens it for writing. What others may call only reads.
+func TestOnlyTheGuardWritesTheLedger(t *testing.T) {
+	forbidden := regexp.MustCompile(`\bledger\.(Open|Store)\b`)
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "bootslot/guard/") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err == nil && forbidden.Match(b) {
+			t.Errorf("%s opens the ledger for writing; only bootslot/guard may (docs/design.md, rule 1)", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 type pkg struct {

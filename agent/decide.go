@@ -47,6 +47,8 @@ type Facts struct {
 	Fallback device.Fields
 	// RepairSuspended says that `suspend --repair` is in force.
 	RepairSuspended bool
+	// RepairRested says that the guard has seen last-known-good read back for settleTime under it, perhaps before this run began.
+	RepairRested bool
 	// Observed are the device's actuators as the newest cycle saw them at ObservedAt, nil if it saw none.
 	Observed   map[string]string
 	ObservedAt time.Duration
@@ -117,7 +119,7 @@ func Decide(m Memory, f Facts) (Memory, Action) {
 	case !m.Settled:
 		m.Settled, m.SettledSince = true, f.ObservedAt
 	}
-	m.Rested = f.RepairSuspended && (m.Rested || m.Settled && f.ObservedAt-m.SettledSince >= settleTime)
+	m.Rested = f.RepairSuspended && (m.Rested || f.RepairRested || m.Settled && f.ObservedAt-m.SettledSince >= settleTime)
 	if m.Rested {
 		a.Drives, a.Leased, a.Why = status.DrivesNot, false, "the repair is suspended"
 	}

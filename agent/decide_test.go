@@ -57,6 +57,7 @@ func TestDecide(t *testing.T) {
 		{"repair suspended, just back", had(idle), Facts{Now: 1001 * s, Lease: idle, RepairSuspended: true, Observed: proven, ObservedAt: 1000 * s}, status.DrivesEffective, proven},
 		{"repair suspended, back for 4 s", settled(had(idle), 1000*s), Facts{Now: 1006 * s, Lease: idle, RepairSuspended: true, Observed: proven, ObservedAt: 1004 * s}, status.DrivesEffective, proven},
 		{"repair suspended, back for 5 s", settled(had(idle), 1000*s), Facts{Now: 1006 * s, Lease: idle, RepairSuspended: true, Observed: proven, ObservedAt: 1005 * s}, status.DrivesNot, proven},
+		{"repair suspended and rested before this run", never, Facts{Now: 101 * s, Lease: idle, RepairSuspended: true, RepairRested: true, Observed: candidate, ObservedAt: 100 * s}, status.DrivesNot, proven},
 		{"repair suspended, somebody turns a knob", rested(settled(had(idle), 1000*s)), Facts{Now: 1106 * s, Lease: idle, RepairSuspended: true, Observed: candidate, ObservedAt: 1105 * s}, status.DrivesNot, proven},
 		{"repair suspended, then the guard dies", rested(settled(had(idle), 1000*s)), Facts{Now: 1106 * s, RepairSuspended: true, Observed: candidate, ObservedAt: 1105 * s}, status.DrivesNot, proven},
 		{"repair goes on", rested(settled(had(idle), 1000*s)), Facts{Now: 1106 * s, Lease: idle, Observed: candidate, ObservedAt: 1105 * s}, status.DrivesEffective, proven},

@@ -213,6 +213,7 @@ func (a *Agent) look(ctx context.Context) (Action, *api.Lease) {
 	}
 	suspension, left := a.o.Suspended()
 	f.RepairSuspended = left > 0 && suspension.Repair
+	f.RepairRested = f.RepairSuspended && suspension.Rested
 
 	a.mu.Lock()
 	never := a.memory.Lease == nil

@@ -344,9 +344,18 @@ func (w *world) waitFor(args []string, limit time.Duration) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	for pause := 50 * time.Millisecond; ; pause = min(pause*3/2, 400*time.Millisecond) {
-		v := w.look(cs, time.Since(began) >= limit)
+	began, asked, news := time.Now(), time.Time{}, ""
+	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 200*time.Millisecond) {
+		// The CLI is a process; it is asked when there is something new, and every other second whatever there is.
+		last, now := time.Since(began) >= limit, w.news()
+		if !last && now == news && time.Since(asked) < 2*time.Second && needStatus(cs) {
+			time.Sleep(pause)
+			continue
+		}
+		v := w.look(cs, last)
+		if v.status != nil {
+			asked, news = time.Now(), now
+		}
 		left := missing(cs, v)
 		if len(left) == 0 {
 			return nil
@@ -478,12 +487,18 @@ func (w *world) guardAPI(ts *testscript.TestScript, args []string) error {
 	if len(args) == 3 {
 		body = args[2]
 	}
-	req, err := http.NewRequest(args[0], "http://guard"+args[1], strings.NewReader(body))
+	answer, err := overSocket(filepath.Join(w.runDir(), "guard.sock"), 10*time.Second, args[0], args[1], body)
+	ts.Stdout().Write(answer)
+	return err
+}
+
+// overSocket asks a process directly. An error is one of the connection, or an answer that is not 2xx.
+func overSocket(sock string, limit time.Duration, method, path, body string) ([]byte, error) {
+	req, err := http.NewRequest(method, "http://socket"+path, strings.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	sock := filepath.Join(w.runDir(), "guard.sock")
-	c := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+	c := http.Client{Timeout: limit, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", sock)
 		},
@@ -491,12 +506,14 @@ func (w *world) guardAPI(ts *testscript.TestScript, args []string) error {
 	}}
 	resp, err := c.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
-	fmt.Fprintf(ts.Stdout(), "%d\n", resp.StatusCode)
-	_, err = io.Copy(ts.Stdout(), resp.Body)
-	return err
+	b, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, b)
+	}
+	return b, err
 }
 
 // holdfastVerb runs the CLI; with ! it must fail. --config stands right after the command, so that what follows -- stays alone.

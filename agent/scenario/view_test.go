@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"holdfast/bootslot"
 )
@@ -262,6 +263,33 @@ func missing(cs []condition, v view) []string {
 		}
 	}
 	return out
+}
+
+func needStatus(cs []condition) bool {
+	for _, c := range cs {
+		if c.needs() == "status" {
+			return true
+		}
+	}
+	return false
+}
+
+// news changes when guard or agent have something new to tell.
+func (w *world) news() string {
+	var b strings.Builder
+	for sock, path := range map[string]string{"guard": "/v1/state", "agent": "/v1/status"} {
+		var s struct {
+			PID    int    `json:"pid"`
+			Change uint64 `json:"change"`
+		}
+		if body, err := overSocket(w.path("run", sock+".sock"), 300*time.Millisecond, "GET", path, ""); err == nil {
+			json.Unmarshal(body, &s)
+		}
+		fmt.Fprintf(&b, "%s %d %d\n", sock, s.PID, s.Change)
+	}
+	lines := strings.Split(b.String(), "\n")
+	sort.Strings(lines)
+	return strings.Join(lines, "\n")
 }
 
 // look asks for what the conditions need; the CLI, which is a process, only if all that comes cheaper is as it should be, or

@@ -70,6 +70,9 @@ type Suspension struct {
 	BootID             string  `json:"bootID"`
 	Repair             bool    `json:"repair,omitempty"`
 	Who                string  `json:"who,omitempty"`
+	// Rested says that under Repair the device has read back last-known-good for long enough: nobody drives any more, and a process
+	// that is restarted meanwhile does not, either.
+	Rested bool `json:"rested,omitempty"`
 }
 
 // Error is the body of every answer that is not 2xx.

@@ -57,7 +57,7 @@ func keep(path string, data []byte) error {
 	// it has one name, so that cuts do not fill the folder. The rename comes after the data is on the disk, so there
 	// is never a new name with old or no data. After it, until the folder is synced, either copy may be there: both are valid.
 	tmp := path + ".new"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
 	if err != nil {
 		return err
 	}

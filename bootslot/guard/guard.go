@@ -806,7 +806,7 @@ func (g *Guard) alarm(kind bootslot.EventKind, s bootslot.Sample) {
 func (g *Guard) loadSuspension() {
 	s, left := api.LoadSuspension(g.cfg.SuspendFile(), g.clock)
 	if left > 0 {
-		g.suspension, g.suspended = s, g.clock.Uptime()+left
+		g.suspension, g.suspended, g.quiet = s, g.clock.Uptime()+left, s.Repair && s.Rested
 	}
 }
 
@@ -835,6 +835,12 @@ func (g *Guard) quieten(now time.Duration) {
 	}
 	if now-g.quietSince >= quietAfter {
 		g.quiet = true
+		g.suspension.Rested = true
+		// And if power fails now? The run folder is gone with it, and the suspension has ended. If only this process dies, the agent
+		// has seen the same, and the next guard waits for it once more.
+		if err := writeJSONFile(g.cfg.SuspendFile(), g.suspension); err != nil {
+			g.log.Warn("the suspension's file cannot be written", "error", err)
+		}
 		g.log.Warn("repair is suspended: nobody drives the device")
 		g.bump()
 	}
