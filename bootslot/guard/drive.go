@@ -13,7 +13,12 @@ import (
 
 // agentAlive reports whether heartbeats of the lease's generation arrive.
 func (g *Guard) agentAlive(now time.Duration) bool {
-	return g.beat.valid > 0 && g.beat.valid >= g.genSince && now-g.beat.valid <= 3*g.cfg.Device.Interval
+	return g.beatIsCurrent() && now-g.beat.valid <= 3*g.cfg.Device.Interval
+}
+
+// beatIsCurrent reports whether a heartbeat of the lease's generation has come.
+func (g *Guard) beatIsCurrent() bool {
+	return g.beat.valid > 0 && g.beat.generation == g.ledger.Generation
 }
 
 // agentDrives reports whether the device is the agent's to drive (docs/design.md, "Who drives"): heartbeats arrive, and not for longer than one
@@ -23,7 +28,7 @@ func (g *Guard) agentDrives(now time.Duration) bool {
 	if g.beat.any == 0 || now-g.beat.any > 3*i {
 		return false
 	}
-	return g.beat.valid >= g.genSince && g.beat.valid > 0 || now-g.genSince <= i
+	return g.beatIsCurrent() || now-g.genSince <= i
 }
 
 // driverNow names who drives.
@@ -111,14 +116,14 @@ func (g *Guard) beaten(ctx context.Context, h api.Heartbeat) {
 	g.beat.any, g.beat.last = now, h
 	current := h.Generation == g.ledger.Generation && h.Instance == g.instance
 	if current {
-		if g.beat.valid < g.genSince || g.beat.valid == 0 {
+		if !g.beatIsCurrent() {
 			g.bump()
 			select {
 			case g.look <- struct{}{}:
 			default:
 			}
 		}
-		g.beat.valid = now
+		g.beat.valid, g.beat.generation = now, h.Generation
 	}
 	if h.Goodbye {
 		g.beat = heartbeat{}

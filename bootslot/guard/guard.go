@@ -72,7 +72,7 @@ type Guard struct {
 	client *device.Client
 	driver *device.Driver
 
-	store  *ledger.Store
+	store  record
 	ledger bootslot.Ledger
 	// unwritten is a verdict that could not be recorded: last-known-good is in force all the same, and nothing is admitted.
 	unwritten *verdict
@@ -108,6 +108,17 @@ type Guard struct {
 	lastOutlook string
 }
 
+// record is the part of the ledger's store that the guard needs.
+type record interface {
+	Save(bootslot.Step) error
+	SaveRaw([]byte, []bootslot.Event) error
+	Append(...bootslot.Event) error
+	History(n int) ([]bootslot.Event, error)
+	Raw() []byte
+	Notices() []string
+	Close() error
+}
+
 // verdict is a settlement that waits to be written.
 type verdict struct {
 	verdict  bootslot.Verdict
@@ -125,9 +136,10 @@ type observation struct {
 
 // heartbeat is the agent's last one.
 type heartbeat struct {
-	any   time.Duration // uptime of the last one, 0 for none
-	valid time.Duration // uptime of the last one that had the lease's generation, 0 for none
-	last  api.Heartbeat
+	any        time.Duration // uptime of the last one, 0 for none
+	valid      time.Duration // uptime of the last one that had the generation that the lease had then, 0 for none
+	generation uint64        // of that
+	last       api.Heartbeat
 }
 
 // illness is a required check that fails on the release in force.
@@ -455,8 +467,12 @@ func (g *Guard) closeReturning(held bool) {
 // wished answers a wish: the only way to a trial.
 func (g *Guard) wished(w api.TrialRequest) bootslot.Decision {
 	before := g.fast()
-	d, step := bootslot.Admit(g.ledger, g.board, bootslot.Wish{Release: w.Release, Revision: w.Revision, Number: w.Retry}, g.facts())
-	if step != nil {
+	l := g.ledger
+	if g.unwritten != nil {
+		l.Trial = nil // it is over, though that is not recorded yet: nothing may cancel it any more, and nothing else is admitted
+	}
+	d, step := bootslot.Admit(l, g.board, bootslot.Wish{Release: w.Release, Revision: w.Revision, Number: w.Retry}, g.facts())
+	if step != nil && g.unwritten == nil {
 		opens, cancels := g.ledger.Trial == nil && step.Ledger.Trial != nil, g.ledger.Trial != nil
 		if err := g.save(*step); err != nil {
 			d.Kind, d.Reason = bootslot.Refused, "it cannot be recorded: "+err.Error()
@@ -690,14 +706,13 @@ func (g *Guard) lookNow(now time.Duration) bootslot.Look {
 			k.Samples = append(k.Samples, s)
 		}
 	}
-	alive := g.agentAlive(now)
-	s := bootslot.Sample{Check: bootslot.AgentAlive, OK: alive, At: now}
-	if !alive {
-		s.Message = fmt.Sprintf("no heartbeat of this generation for %v", 3*g.cfg.Device.Interval)
-	}
-	// A generation that is new is not known to the agent yet; that is neither alive nor dead.
-	if alive || now-max(g.genSince, g.started) > 3*g.cfg.Device.Interval {
-		k.Samples = append(k.Samples, s)
+	// What agent-alive measures is the heartbeats themselves: an agent that dies right after one has not held for the time in which it is only
+	// missed. A generation that is new is not known to the agent yet: that is neither alive nor dead.
+	switch limit := 3 * g.cfg.Device.Interval; {
+	case g.agentAlive(now):
+		k.Samples = append(k.Samples, bootslot.Sample{Check: bootslot.AgentAlive, OK: true, At: g.beat.valid})
+	case now-max(g.genSince, g.started) > limit:
+		k.Samples = append(k.Samples, bootslot.Sample{Check: bootslot.AgentAlive, Message: fmt.Sprintf("no heartbeat of this generation for %v", limit), At: now})
 	}
 	for _, m := range g.checks.Latest() {
 		if m.Ended == 0 || m.Fatal && m.Value == nil {
@@ -725,7 +740,7 @@ func (g *Guard) aside() map[string]bool {
 		}
 		return out
 	}
-	if g.beat.valid > 0 && g.beat.valid >= g.genSince {
+	if g.beatIsCurrent() {
 		for f := range g.beat.last.Refused {
 			out[f] = true
 		}
