@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"holdfast/device"
 )
 
 // unsoaked are facts with which nothing opens: what would be tried waits for its baseline.
@@ -44,10 +46,18 @@ func TestHolding(t *testing.T) {
 		{"a group is held together", []act{board(func(b *Board) { b.Groups = nil }), failing("fan"),
 			board(func(b *Board) { b.Groups = kitBoard().Groups }), unsoaked, push("fan vent pump")}, AwaitBaseline, "fan vent", "pump"},
 
+		{"a set that last-known-good contains is retired for good", []act{failing("lamp pump"), push("lamp pump fan"), raise(1), try, pass, passing(""), unsoaked,
+			push("lamp pump vent")}, AwaitBaseline, "", "lamp pump vent"},
+
 		// From pump, lamp without pump failed: {lamp=on pump=off}. From "", pump with fan failed. Both wanted at once with lamp, the
 		// second mark takes pump back to off, and so the first one holds lamp, although what is desired does not contain its set.
 		{"holding one mark's set gives another its own: fixed point", []act{passing("pump"), failing("lamp"), passing(""), failing("pump fan"),
 			push("lamp pump fan")}, Held, "fan lamp pump", ""},
+		{"the same, to a mixture that never failed", []act{passing("pump"), failing("lamp"), passing("vent"), failing("pump vent"), push("lamp pump vent")},
+			Held, "lamp pump", "vent"},
+		{"the same, the marks in the other order", []act{failing("pump"), passing("vent"), func(p *play) {
+			p.l.Marks = append(p.l.Marks, Mark{ID: 1, Set: device.Fields{"lamp": "on", "pump": "off"}, Cause: CauseFailed})
+		}, push("lamp pump vent")}, Held, "lamp pump", "vent"},
 
 		// lamp pump failed, then lamp pump fan passed a retry: the set is retired, the digest stays.
 		{"the digest of a failed candidate, its set retired", []act{failing("lamp pump"), push("lamp pump fan"), raise(1), try, pass, push("lamp pump")},
@@ -355,6 +365,17 @@ func TestRetryDeletesNoMark(t *testing.T) {
 	checkList(t, "in its trial: marks", marks(p.l), want)
 	p.do(cut)
 	checkList(t, "after its trial: marks", marks(p.l), want)
+}
+
+// A grant for what came into force of another declared content lifts nothing later.
+func TestGrantGoesWithItsContent(t *testing.T) {
+	p := newPlay(t, failing("lamp"), push("pump"), grant, push("lamp pump"), try)
+	check(t, "candidate", on(p.l.Trial.Candidate), "pump")
+	check(t, "in the trial: grant stays", p.l.Grant != nil, true)
+	p.do(pass)
+	check(t, "after the pass: grant is gone", p.l.Grant == nil, true)
+	p = newPlay(t, imageReady("aa"), passing("image=aa"), push("lamp"), try, grant, pass)
+	check(t, "after a pass that kept the image: grant is gone", p.l.Grant == nil, true)
 }
 
 func TestRetryRefused(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // run in production (Admit, Settle, CloseReturning, Boot, Rollback, Retry): no part of them is copied. Beside the ledger there is a small world,
 // and beside both a shadow that keeps its own book of what was promised; the claims of docs/design.md are checked in every step.
 //
-// The world: three fields, of which fan and vent are a group; a content with lamp and without fan overheats ("hot" fails), and goes on doing so for a
+// The world: three fields, of which fan and vent are a group (in one exploration they are not); a content with lamp and without fan overheats ("hot" fails), and goes on doing so for a
 // while after it was taken back; weather in which hot fails whatever is done; an agent that lives or does not; a retry number. A content
 // that overheats cannot pass while hot convicts: physics. Everything else the adversary is free to do: checks that hold may fail
 // (flap), a failure may look like the environment's, power may be cut. Passing time is his, too: pauses and soaks are over
@@ -88,8 +88,8 @@ func contentName(c uint8) string {
 func overheats(c uint8) bool { return c&lampBit != 0 && c&fanBit == 0 }
 
 // wholeGroups adds to a set of fields the rest of its groups.
-func wholeGroups(mask uint8) uint8 {
-	if mask&groupBits != 0 {
+func (m *model) wholeGroups(mask uint8) uint8 {
+	if len(m.board.Groups) > 0 && mask&groupBits != 0 {
 		mask |= groupBits
 	}
 	return mask
@@ -422,7 +422,7 @@ func (m *model) opened(s world, w *world, cand uint8, over bool) {
 		m.fail("the trial of %s for %s over %s is one of %s for %s", contentName(cand), contentName(s.wish), contentName(s.lkg),
 			contentName(indexOf(t.Candidate)), contentName(indexOf(t.Declared)))
 	}
-	if mask, vals := setBits(t.Set); mask != wholeGroups(cand^s.lkg) || vals != cand&mask || mask == 0 {
+	if mask, vals := setBits(t.Set); mask != m.wholeGroups(cand^s.lkg) || vals != cand&mask || mask == 0 {
 		m.fail("the set of a trial of %s over %s is %v", contentName(cand), contentName(s.lkg), t.Set)
 	}
 	if !s.leave() {
@@ -544,6 +544,9 @@ func (m *model) settle(s world, a action) (world, bool) {
 		m.cancelled(s, w)
 	default:
 		m.unconcluded(&w, cand)
+		if w.l.Streak != s.l.Streak+1 || !last && w.l.try(t.Digest, s.l.leaveOf(t.Number, t.Granted)).Count != t.Attempt {
+			m.fail("an inconclusive trial is not counted")
+		}
 		if last {
 			m.marked(w, t)
 			m.spent(&w)
@@ -689,6 +692,10 @@ func (m *model) rollback(s world, a action) (world, bool) {
 		if s.rolled {
 			m.reach("two operator rollbacks in a row")
 		}
+		if k := w.l.Marks[len(w.l.Marks)-1]; s.good && targetIsNot(toFallback, s, s.lkgDeclared) &&
+			!slices.ContainsFunc(w.l.Marks, func(k Mark) bool { return bitset(k.OperatorDeclared)>>s.lkgDeclared&1 == 1 }) {
+			m.fail("after a rollback from what %s was declared for, the newest mark is %+v", contentName(s.lkgDeclared), k)
+		}
 		target, targetFor := s.prev, s.prevFor
 		if toFallback {
 			target, targetFor = 0, 0
@@ -709,6 +716,14 @@ func (m *model) rollback(s world, a action) (world, bool) {
 	return w, true
 }
 
+// targetIsNot says that a rollback goes to another content than c.
+func targetIsNot(toFallback bool, s world, c uint8) bool {
+	if toFallback {
+		return c != 0
+	}
+	return c != s.prev
+}
+
 // becomes takes a new last-known-good into the shadow's book.
 func (m *model) becomes(w *world, c, declared uint8, proven bool) {
 	if w.good && w.proven {
@@ -726,6 +741,9 @@ func (m *model) becomes(w *world, c, declared uint8, proven bool) {
 func (m *model) conclusive(w *world, cand uint8) {
 	if w.current {
 		w.concl |= 1 << cand
+	}
+	if slices.ContainsFunc(w.l.Tries, func(t Try) bool { return t.Digest == modelDigests[cand] }) {
+		m.fail("after a conclusion %s has attempts counted", contentName(cand))
 	}
 	m.spent(w)
 }
@@ -830,7 +848,7 @@ func (m *model) specCandidate(s world, f Facts) uint8 {
 	cand := func() uint8 { return s.wish&^held | s.lkg&held }
 	for _, k := range s.l.Marks {
 		if bitset(k.OperatorDeclared)>>s.wish&1 == 1 {
-			held |= wholeGroups(s.wish ^ s.lkg)
+			held |= m.wholeGroups(s.wish ^ s.lkg)
 			m.reach("an operator's declared digest is held")
 		}
 	}
@@ -842,18 +860,18 @@ func (m *model) specCandidate(s world, f Facts) uint8 {
 				continue
 			}
 			if s.wish&mask == vals {
-				held |= wholeGroups(mask)
+				held |= m.wholeGroups(mask)
 			} else if c := cand(); c&mask == vals && c&held != s.wish&held && c != s.lkg {
-				held |= wholeGroups(mask)
+				held |= m.wholeGroups(mask)
 				m.reach("holding one mark gives another its set")
 			} else if c&mask == vals {
-				held |= wholeGroups(mask)
+				held |= m.wholeGroups(mask)
 			}
 		}
 	}
 	for _, k := range s.l.Marks {
 		if c := cand(); !open(k) && bitset(k.Candidates)>>c&1 == 1 {
-			held |= wholeGroups(c ^ s.lkg)
+			held |= m.wholeGroups(c ^ s.lkg)
 			m.reach("a marked digest is held")
 			if c != s.wish {
 				m.reach("a mixture equal to an earlier failure")
@@ -884,6 +902,17 @@ func (m *model) agrees(w world) {
 			m.fail("slot %s is %s, active is %s, trial %v", name, slot.Status, w.l.Active, w.l.Trial)
 		}
 	}
+	for _, k := range w.l.Marks {
+		if mask, vals := setBits(k.Set); w.good && !k.Retired && w.lkg&mask == vals {
+			m.fail("the set %v is not retired, and last-known-good %s contains it", k.Set, contentName(w.lkg))
+		}
+		if w.good && (bitset(k.Candidates)|bitset(k.OperatorDeclared))>>w.lkg&1 == 1 {
+			m.fail("last-known-good %s is marked", contentName(w.lkg))
+		}
+	}
+	if w.l.Trial == nil && Boot(w.l, m.board, time.Time{}) != nil {
+		m.fail("a start changes something although no trial is open")
+	}
 	want := w.lkg
 	if w.l.Trial != nil {
 		want = modelIndex[w.l.Trial.Digest]
@@ -891,7 +920,10 @@ func (m *model) agrees(w world) {
 	if got := indexOf(w.l.Effective(m.board)); got != want {
 		m.fail("effective is %s, want %s", contentName(got), contentName(want))
 	}
-	// No trial opens against an obstacle, away from rest, within a pause, or while something is open.
+}
+
+// refuses checks that no trial opens against an obstacle, away from rest, or within a pause.
+func (m *model) refuses(w world) {
 	if w.l.Trial == nil {
 		f := w.facts(w.hotFor(w.lkg))
 		refused := func(why string, f Facts) {
@@ -1305,6 +1337,9 @@ func (m *model) visit(i int, actions []action) {
 	}
 	m.trace = func() string { return m.path(int32(i)) }
 	m.agrees(w)
+	if i%4 == 0 {
+		m.refuses(w)
+	}
 	m.becomesConstant(w, allWays, 0)
 	for _, a := range actions {
 		m.trace = func() string { return m.path(int32(i)) + "\n  " + a.String() }
@@ -1349,6 +1384,7 @@ func (m *model) walk(seed uint64, steps int) {
 		m.transitions++
 		w = next
 		m.agrees(w)
+		m.refuses(w)
 		if len(told)%8 == 0 {
 			m.becomesConstant(w, allWays, 0)
 		}
@@ -1369,6 +1405,8 @@ func TestModel(t *testing.T) {
 	releases.HoldRelease = true
 	all := []uint8{0, 1, 2, 3, 4, 5, 6, 7}
 	some := []uint8{0, lampBit, lampBit | fanBit, lampBit | groupBits}
+	single := modelBoard()
+	single.Groups = nil
 	deep := map[bool]int{true: 1}[*long]
 	if testing.Short() || slow() {
 		deep = -3
@@ -1379,6 +1417,7 @@ func TestModel(t *testing.T) {
 		newModel(t, "hold: release", releases, 8+deep, some...),
 		newModel(t, "hold: fields, from a settled board", fields, 7+deep, all...).from(settledBoard),
 		newModel(t, "hold: fields, from two marks", fields, 7+deep, all...).from(twoMarks),
+		newModel(t, "no groups, from two marks", single, 6+deep, all...).from(twoMarks),
 	} {
 		m.explore()
 		states, transitions = states+len(m.ends), transitions+m.transitions
@@ -1405,6 +1444,8 @@ func TestModelWalks(t *testing.T) {
 	fields, releases := modelBoard(), modelBoard()
 	releases.HoldRelease = true
 	fields.Attempts = 3
+	single := modelBoard()
+	single.Groups = nil
 	lives, steps := 1500, 60
 	switch {
 	case *long:
@@ -1412,7 +1453,7 @@ func TestModelWalks(t *testing.T) {
 	case testing.Short() || slow():
 		lives = 100
 	}
-	for name, b := range map[string]Board{"hold: fields": fields, "hold: release": releases} {
+	for name, b := range map[string]Board{"hold: fields": fields, "hold: release": releases, "no groups": single} {
 		began := time.Now()
 		m := newModel(t, "walks, "+name, b, 0, 0, 1, 2, 3, 4, 5, 6, 7)
 		for seed := range uint64(lives) {

@@ -35,6 +35,7 @@ func TestSettle(t *testing.T) {
 		{"failed, and it stands", nil, 0, []act{fail("hot"), stands}, "failed good, active B", "pump", []string{"lamp=on pump=off: failed"}, 0, 1, 0, false},
 		{"failed under a number", nil, 7, []act{fail("hot")}, "failed good, active B", "pump", []string{"lamp=on pump=off: failed"}, 1, 1, 0, true},
 		{"failed under a number, and it stands", nil, 7, []act{fail("hot"), stands}, "failed good, active B", "pump", []string{"lamp=on pump=off: failed"}, 0, 1, 7, false},
+		{"failed by agent-alive: it returns like any other", nil, 0, []act{fail(AgentAlive)}, "failed good, active B", "pump", []string{"lamp=on pump=off: failed"}, 1, 1, 0, true},
 		{"failed, third in a row", []act{failing("vent"), failing("fan"), push("lamp")}, 0, []act{fail("hot"), stands}, "failed good, active B", "pump",
 			[]string{"fan=off pump=off vent=on: failed", "fan=on pump=off vent=off: failed", "lamp=on pump=off: failed"}, 0, 3, 0, false},
 
@@ -236,6 +237,21 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// Folding keeps every digest of both marks, the operator's declared ones too.
+func TestFoldingKeepsDigests(t *testing.T) {
+	for _, ids := range [][2]uint64{{1, 2}, {2, 1}} {
+		l := NewLedger("x")
+		l.Marks = []Mark{{ID: ids[0], Set: device.Fields{"lamp": "on"}, Cause: CauseFailed, Candidates: []Digest{"a"}, Declared: []Digest{"b"}, OperatorDeclared: []Digest{"c", "d"}},
+			{ID: ids[1], Set: device.Fields{"lamp": "on", "pump": "on"}, Cause: CauseOperator, Candidates: []Digest{"e", "a"}, Declared: []Digest{"f"}, OperatorDeclared: []Digest{"g"}}}
+		n := l.next()
+		n.fold(2)
+		check(t, "marks", len(n.Marks), 1)
+		checkList(t, "candidates", n.Marks[0].Candidates, []Digest{"a", "e"})
+		checkList(t, "declared", n.Marks[0].Declared, []Digest{"b", "f"})
+		checkList(t, "operator declared", n.Marks[0].OperatorDeclared, []Digest{"c", "d", "g"})
+	}
+}
+
 // nameOf finds the content of a digest.
 func nameOf(d Digest) string {
 	for n := range 1 << len(kitFields) {
@@ -397,7 +413,9 @@ func TestBoot(t *testing.T) {
 			check(t, "trial", p.l.Trial == nil, true)
 		})
 	}
-	p := newPlay(t, push("lamp"), try, fail("hot"))
+	p := newPlay(t, failing("lamp"), push("pump"), try)
+	checkList(t, "Boot: marks", marks(Boot(p.l, p.b, time.Time{}).Ledger), marks(p.l))
+	p = newPlay(t, push("lamp"), try, fail("hot"))
 	if Boot(p.l, p.b, time.Time{}) != nil || p.l.Returning == nil {
 		t.Error("a start ends returning; the device is to be driven back whatever restarts")
 	}
