@@ -487,7 +487,7 @@ func open(l Ledger, b Board, w Wish, f Facts, d Decision, try Try, base Baseline
 // adopt puts the fallback into a slot without a trial: it is what the device is driven to already.
 func adopt(l Ledger, b Board, w Wish, f Facts) Step {
 	n := l.next()
-	slot := SlotA
+	slot := l.Spare()
 	n.Active = slot
 	d := w.Release.Digest()
 	n.Slots[slot] = Slot{Status: SlotGood, Release: w.Release, Digest: d, Declared: d, Revision: w.Revision, Proven: true}

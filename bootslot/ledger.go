@@ -234,9 +234,9 @@ func (l Ledger) Effective(b Board) Release {
 	return l.LastKnownGood(b)
 }
 
-// Spare is the slot that is not in force, where the next candidate goes.
+// Spare is the slot that is not in force, where the next candidate goes. While none is, it is A, or B if A still tells of a failure and B of nothing.
 func (l Ledger) Spare() SlotName {
-	if l.Active == SlotA {
+	if l.Active == SlotA || l.Active == "" && l.Slots[SlotA].Status == SlotFailed && l.Slots[SlotB].Status == SlotEmpty {
 		return SlotB
 	}
 	return SlotA

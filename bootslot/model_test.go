@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -197,6 +198,9 @@ type model struct {
 	depth  int
 	root   []action
 
+	revision int
+	longest  uint8 // silence, in steps
+
 	seed        maphash.Seed
 	seen        map[uint64]int32
 	arena       []byte // the states' encodings, one after the other
@@ -205,7 +209,7 @@ type model struct {
 	via         []action
 	transitions int
 	probes      map[string]int
-	quiet       map[uint64]uint8 // the ways in which a state is known to become constant
+	quiet       map[uint64]silence
 	failed      bool
 
 	trace func() string // of the state that is looked at
@@ -214,7 +218,7 @@ type model struct {
 
 func newModel(t testing.TB, name string, b Board, depth int, pushes ...uint8) *model {
 	return &model{t: t, name: name, board: b, pushes: pushes, depth: depth, seed: maphash.MakeSeed(), seen: map[uint64]int32{},
-		probes: map[string]int{}, quiet: map[uint64]uint8{}}
+		probes: map[string]int{}, quiet: map[uint64]silence{}}
 }
 
 func modelBoard() Board {
@@ -341,7 +345,11 @@ func (m *model) do(s world, a action) (world, bool) {
 	return w, true
 }
 
-func (m *model) wishOf(w world) Wish { return Wish{Release: modelReleases[w.wish], Number: w.number} }
+// wishOf is what the agent asks for, each time of another revision than the last.
+func (m *model) wishOf(w world) Wish {
+	m.revision++
+	return Wish{Release: modelReleases[w.wish], Number: w.number, Revision: strconv.Itoa(m.revision)}
+}
 
 // anew begins a new count of trials: something else is declared, or asked for.
 func (w *world) anew() { w.concl, w.other, w.current = 0, [contents]uint8{}, false }
@@ -901,6 +909,9 @@ func (m *model) agrees(w world) {
 		if (slot.Status == SlotTrying) != open || (slot.Status == SlotGood) != (w.good && name == w.l.Active) {
 			m.fail("slot %s is %s, active is %s, trial %v", name, slot.Status, w.l.Active, w.l.Trial)
 		}
+		if slot.Status == SlotFailed && w.l.Slots[SlotA].Status == SlotFailed && name == SlotB {
+			m.reach("both slots failed")
+		}
 	}
 	for _, k := range w.l.Marks {
 		if mask, vals := setBits(k.Set); w.good && !k.Retired && w.lkg&mask == vals {
@@ -978,15 +989,20 @@ func (w *world) silent(way int) action {
 	return action{kind: aAsk}
 }
 
-// becomesConstant follows a state until nothing opens any more, in each of some ways.
-func (m *model) becomesConstant(w world, ways uint8, steps int) {
+// silence is what is known of a state: in which ways it becomes constant, and after how many steps at most.
+type silence struct{ ways, steps uint8 }
+
+// becomesConstant follows a state until nothing opens any more, in each of some ways, and returns after how many steps that is. before is how many
+// silent ones there were already.
+func (m *model) becomesConstant(w world, ways uint8, before int) uint8 {
 	h := m.hash(w)
-	if ways &^= m.quiet[h]; ways == 0 || m.failed {
-		return
+	known := m.quiet[h]
+	if ways &^= known.ways; ways == 0 || m.failed {
+		return known.steps
 	}
-	if steps > maxQuiet {
+	if before > maxQuiet {
 		m.fail("not constant after %d silent steps", maxQuiet)
-		return
+		return 0
 	}
 	for left := ways; left != 0; {
 		a := w.silent(bits.TrailingZeros8(left))
@@ -998,14 +1014,17 @@ func (m *model) becomesConstant(w world, ways uint8, steps int) {
 		}
 		left &^= same
 		if next, ok := m.do(w, a); ok {
-			m.becomesConstant(next, same, steps+1)
+			known.steps = max(known.steps, 1+m.becomesConstant(next, same, before+1))
 		} else if a.kind != aAsk {
 			m.fail("in silence %s is not possible", a)
 		} else if d, _ := Admit(w.l, m.board, m.wishOf(w), w.facts(a.arg == 1)); d.Kind != Same && d.Kind != Held && (d.Kind != AwaitBaseline || a.arg == 0) {
 			m.fail("silence ends with %s (%s)", d.Kind, d.Reason)
 		}
 	}
-	m.quiet[h] |= ways
+	known.ways |= ways
+	m.quiet[h] = known
+	m.longest = max(m.longest, known.steps)
+	return known.steps
 }
 
 // encode is the canonical form of a state: numbers, grants and marks by their order, nothing that no decision depends on (wall times, evidence,
@@ -1165,9 +1184,13 @@ func (m *model) decode(b []byte) world {
 	if bit(z, 2) {
 		l.Spent = spent
 	}
+	var trying SlotName
 	for _, name := range []SlotName{SlotA, SlotB} {
 		v := next()
 		s := Slot{Status: [...]SlotStatus{SlotEmpty, SlotGood, SlotTrying, SlotFailed}[v&3]}
+		if s.Status == SlotTrying {
+			trying = name
+		}
 		if s.Status == SlotGood || s.Status == SlotTrying {
 			c := v >> 2 & 7
 			s.Release, s.Digest, s.Declared, s.Proven = modelReleases[c], modelDigests[c], modelDigests[v>>5], next() == 1
@@ -1181,7 +1204,7 @@ func (m *model) decode(b []byte) world {
 	}
 	if bit(x, 3) {
 		c, set, under, attempt, f := next(), next(), next(), next(), next()
-		t := &Trial{Generation: base, Slot: l.Spare(), Candidate: modelReleases[c&7], Digest: modelDigests[c&7], Declared: modelReleases[c>>3],
+		t := &Trial{Generation: base, Slot: trying, Candidate: modelReleases[c&7], Digest: modelDigests[c&7], Declared: modelReleases[c>>3],
 			Set: modelSets[set&7][set>>3], Number: number(under >> 4), Granted: grant(under & 15), Attempt: int(attempt), Pinned: bit(f, 1), Baseline: hotExempt}
 		if bit(f, 0) {
 			t.Baseline = hotConvicts
@@ -1327,7 +1350,7 @@ func (m *model) explore() {
 	}
 	sizes = append(sizes, len(m.ends)-level)
 	m.t.Logf("model %s: %d states, %d transitions, depth %d, %v; by depth %v", m.name, len(m.ends), m.transitions, depth, time.Since(began).Round(time.Millisecond), sizes)
-	m.t.Logf("reached: %v", m.probes)
+	m.t.Logf("constant after at most %d silent steps; reached: %v", m.longest, m.probes)
 }
 
 func (m *model) visit(i int, actions []action) {
@@ -1415,7 +1438,7 @@ func TestModel(t *testing.T) {
 	for _, m := range []*model{
 		newModel(t, "hold: fields", fields, 9+deep, some...),
 		newModel(t, "hold: release", releases, 8+deep, some...),
-		newModel(t, "hold: fields, from a settled board", fields, 7+deep, all...).from(settledBoard),
+		newModel(t, "hold: fields, from a settled board", fields, 6+deep, all...).from(settledBoard),
 		newModel(t, "hold: fields, from two marks", fields, 7+deep, all...).from(twoMarks),
 		newModel(t, "no groups, from two marks", single, 6+deep, all...).from(twoMarks),
 	} {
@@ -1438,7 +1461,7 @@ var mustReach = []string{"exempt pass", "a content that overheats passes, hot ex
 	"a mixture equal to an earlier failure", "holding one mark gives another its set", "a smaller set than what failed is held",
 	"an operator's declared digest is held", "retry across two marks", "a reopened environment is tried", "environment",
 	"environment until the attempts are gone", "attempts used up", "one goodbye too many", "a pinned trial", "rollback in a trial",
-	"rollback while returning", "two operator rollbacks in a row", "a rollback uses up a number that nobody had told"}
+	"rollback while returning", "two operator rollbacks in a row", "both slots failed", "a rollback uses up a number that nobody had told"}
 
 func TestModelWalks(t *testing.T) {
 	fields, releases := modelBoard(), modelBoard()

@@ -42,7 +42,7 @@ func TestRollback(t *testing.T) {
 			[]string{"fan=off lamp=on vent=off: operator"}, "fan", Held},
 		{"in a trial, to the fallback: only that is over", []act{passing("pump"), push("lamp"), try}, true, nil, "good failed, active A", "pump",
 			[]string{"lamp=on pump=off: operator"}, "pump", Held},
-		{"in a trial of a part: the declared digest is held whole", []act{failing("fan"), push("fan lamp"), try}, false, nil, "failed empty", "",
+		{"in a trial of a part: the declared digest is held whole", []act{failing("fan"), push("fan lamp"), try}, false, nil, "failed failed", "",
 			[]string{"fan=on vent=off: failed", "lamp=on: operator"}, "", Held},
 		{"while it returns: only that is over, the mark stands", []act{passing("pump"), passing("fan"), push("lamp"), try, fail("hot")}, false, nil,
 			"failed good, active B, previous pump", "fan", []string{"fan=off lamp=on vent=off: failed"}, "fan", Held},

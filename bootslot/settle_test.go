@@ -421,6 +421,19 @@ func TestBoot(t *testing.T) {
 	}
 }
 
+// Both slots can fail, and tell of it, before anything has passed.
+func TestBothSlotsFailed(t *testing.T) {
+	p := newPlay(t, failing("lamp"), failing("pump"))
+	check(t, "slots", slotsOf(p.l), "failed failed")
+	check(t, "effective", on(p.l.Effective(p.b)), "")
+	p.do(failing("fan"))
+	check(t, "slots after a third failure", slotsOf(p.l), "failed failed")
+	p.do(passing("vent"))
+	check(t, "slots after a pass", slotsOf(p.l), "good failed, active A")
+	p = newPlay(t, failing("lamp"), push(""), ask)
+	check(t, "slots after a failure and an adoption", slotsOf(p.l), "failed good, active B")
+}
+
 // No slot is good, whatever both say: the fallback.
 func TestLastKnownGood(t *testing.T) {
 	slot := func(s SlotStatus, on string) Slot { return Slot{Status: s, Release: content(on)} }
