@@ -1,6 +1,7 @@
 package bootslot
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,7 @@ func unsoaked(p *play) { p.f = without("wet") }
 // imageReady says that an image is fetched and hashed.
 func imageReady(sha string) act { return func(p *play) { p.f.ImageReady = sha } }
 
-// mixed leaves a release in force that came of a declared one with a part held by a mark that has reopened since.
+// mixedPast leaves a release in force that came of a declared one with a part held by a mark that has reopened since.
 func mixedPast(p *play) {
 	p.do(push("fan"), try, fail("hot"), environment)
 	image := p.f.ImageReady
@@ -179,9 +180,11 @@ func TestWaiting(t *testing.T) {
 			if p.l.Trial != nil {
 				t.Fatalf("Admit: the trial of %q runs on", on(p.l.Trial.Candidate))
 			}
-			check(t, "cancelled: slots", slotsOf(p.l), slotsOf(Ledger{Active: before.Active, Previous: before.Previous,
-				Slots: map[SlotName]Slot{before.Active: before.Slots[before.Active], before.Trial.Slot: {Status: SlotEmpty}, SlotB: orEmpty(before, SlotB), SlotA: orEmpty(before, SlotA)}}))
-			check(t, "cancelled: effective", on(p.l.Effective(p.b)), on(before.LastKnownGood(before.board())))
+			want := before
+			want.Slots = maps.Clone(before.Slots)
+			want.Slots[before.Trial.Slot] = Slot{Status: SlotEmpty}
+			check(t, "cancelled: slots", slotsOf(p.l), slotsOf(want))
+			check(t, "cancelled: effective", on(p.l.Effective(p.b)), on(before.LastKnownGood(p.b)))
 			checkList(t, "cancelled: marks", marks(p.l), marks(before))
 			check(t, "cancelled: streak", p.l.Streak, before.Streak)
 			check(t, "cancelled: spent", p.l.Spent, before.Spent)
@@ -190,15 +193,6 @@ func TestWaiting(t *testing.T) {
 		})
 	}
 }
-
-func orEmpty(l Ledger, s SlotName) Slot {
-	if l.Trial != nil && l.Trial.Slot == s {
-		return Slot{Status: SlotEmpty}
-	}
-	return l.Slots[s]
-}
-
-func (l Ledger) board() Board { return kitBoard() }
 
 // While a trial runs that a reopened mark let in, the answer does not call held what is being tried.
 func TestHeldInATrial(t *testing.T) {

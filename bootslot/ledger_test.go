@@ -157,7 +157,7 @@ func TestStepsShareNothing(t *testing.T) {
 		}
 		all, texts = append(all, p.l), append(texts, string(b))
 	}
-	p.do(keep, try, keep, fail("hot"), keep, stands, keep, push("fan"), try, keep, cut, keep, try, keep, cut, keep, rollbackTo(true), keep)
+	p.do(keep, try, keep, fail("hot"), keep, stands, keep, push("fan"), try, keep, cut, keep, try, keep, cut, keep, toFallback, keep)
 	for i, l := range all {
 		b, err := json.Marshal(l)
 		if err != nil {
@@ -168,5 +168,3 @@ func TestStepsShareNothing(t *testing.T) {
 		}
 	}
 }
-
-func rollbackTo(fallback bool) act { return back(fallback, true) }
