@@ -10,8 +10,9 @@
 //	       neither                 → a new ledger: the fallback is in force
 //
 // A file that is not readable is set aside under another name and reported. A disk that is full or read-only is no reason not
-// to start: what can be read is in force, and Save reports an error until it works again. Each record carries a checksum, because bbolt
-// has none on its data pages.
+// to start: what can be read is in force, and Save reports an error until it works again. Nor is one that cannot be read at all; the record that
+// comes to light later wins over one that was made up meanwhile (FoundError). Each record carries a checksum, because bbolt has none on
+// its data pages.
 package ledger
 
 import (
@@ -28,6 +29,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -59,13 +62,25 @@ var (
 // ErrLocked reports that another process has ledger.db open.
 var ErrLocked = errors.New("another guard has the ledger open")
 
+// FoundError reports that the files, which could not be read before, hold a newer record than the caller's, or a real one where his was made
+// up. Nothing was saved. The caller goes on with Ledger: anything else would lose its marks.
+type FoundError struct{ Ledger bootslot.Ledger }
+
+func (e *FoundError) Error() string {
+	return fmt.Sprintf("the files hold another record, of generation %d, which is in force now", e.Ledger.Generation)
+}
+
 // Store is the two files, open.
 type Store struct {
 	db      *bolt.DB
 	dbPath  string
 	sidecar string
-	// whole is the newest record that is known to be whole in ledger.db, to rebuild it from.
+	// whole is the newest record that both files have held, or, before they ever did, the one in force; to rebuild them from.
 	whole []byte
+	// madeUp says that whole is a new ledger only because neither file could be read.
+	madeUp bool
+	// undo are the events that stand in ledger.db of a record that did not get into the sidecar: nobody has acted on it.
+	undo []change
 	// beforeWrite is called with the name of each durable write right before it; a test cuts the power there.
 	beforeWrite func(what string) error
 	notices     []string
@@ -89,7 +104,11 @@ func (s *Store) open() (bootslot.Ledger, error) {
 	dirErr := os.MkdirAll(filepath.Dir(s.dbPath), 0o750)
 	side, sideRaw, sideErr := readSidecar(s.sidecar)
 	if sideErr != nil && !errors.Is(sideErr, fs.ErrNotExist) {
-		s.note("%s is not readable (%v) and is replaced", s.sidecar, sideErr)
+		if bad, err := setAside(s.sidecar, sideErr); err == nil {
+			s.note("%s is not readable (%v) and was set aside as %s", s.sidecar, sideErr, bad)
+		} else {
+			s.note("%s is not readable (%v)", s.sidecar, sideErr)
+		}
 	}
 	main, mainRaw, mainErr := s.openDB()
 	if errors.Is(mainErr, ErrLocked) {
@@ -111,6 +130,7 @@ func (s *Store) open() (bootslot.Ledger, error) {
 			s.note("the ledger is restored from its sidecar, generation %d", side.Generation)
 		}
 		l, raw = side, sideRaw
+	case s.whole != nil: // nothing is left on the disk of what this process knows
 	default:
 		id := make([]byte, 16)
 		rand.Read(id) // never fails (crypto/rand)
@@ -122,27 +142,62 @@ func (s *Store) open() (bootslot.Ledger, error) {
 		if raw, err = json.Marshal(l); err != nil {
 			return l, err
 		}
+		s.madeUp = true
 	}
-	if dirErr != nil {
-		return l, dirErr
+	var found *FoundError
+	if s.whole != nil {
+		// Opened again: the record that this process has is in force, unless a better one has come to light.
+		var mine bootslot.Ledger
+		if err := json.Unmarshal(s.whole, &mine); err != nil {
+			return l, err
+		}
+		switch {
+		case raw == nil, bytes.Equal(raw, s.whole):
+			l, raw = mine, s.whole
+		case s.madeUp || l.ID == mine.ID && l.Generation > mine.Generation:
+			found, s.madeUp = &FoundError{l}, false
+		default:
+			l, raw = mine, s.whole
+		}
 	}
-	// Bring both files to the record in force. And if power fails now? Each of the two writes is atomic, and the choice above comes out the same again.
 	s.whole = raw
+	err := s.bring(raw, mainRaw, sideRaw, dirErr)
+	if found != nil {
+		return l, found
+	}
+	return l, err
+}
+
+// bring makes both files hold raw, the record in force. And if power fails now? Each of the two writes is atomic, and the choice that open made
+// comes out the same again.
+func (s *Store) bring(raw, mainRaw, sideRaw []byte, dirErr error) error {
+	if dirErr != nil {
+		return dirErr
+	}
 	if s.db == nil {
 		if err := s.create(raw); err != nil {
-			return l, err
+			return err
 		}
 	} else if !bytes.Equal(mainRaw, raw) {
 		if err := s.put(raw, nil); err != nil {
-			return l, err
+			return err
 		}
 	}
 	if !bytes.Equal(sideRaw, raw) {
 		if err := s.putSidecar(raw); err != nil {
-			return l, err
+			return err
 		}
 	}
-	return l, nil
+	s.madeUp = false
+	return nil
+}
+
+// setAside renames a file that is damaged, and leaves alone one that only cannot be read now.
+func setAside(path string, why error) (bad string, err error) {
+	if isSystem(why) {
+		return "", why
+	}
+	return durable.SetAside(path)
 }
 
 // openDB opens ledger.db and reads its record. A damaged file is set aside first, because bbolt keeps a lock on one in which it has panicked.
@@ -225,7 +280,10 @@ func (s *Store) create(raw []byte) error {
 		if err != nil {
 			return err
 		}
-		err = db.Update(func(tx *bolt.Tx) error { return putRecord(tx, raw, nil) })
+		err = db.Update(func(tx *bolt.Tx) error {
+			_, err := putRecord(tx, raw, nil)
+			return err
+		})
 		return errors.Join(err, db.Close())
 	})
 	if err != nil {
@@ -277,7 +335,26 @@ func (s *Store) SaveRaw(raw []byte, events []bootslot.Event) error {
 	if err := s.putSidecar(raw); err != nil {
 		return fmt.Errorf("cannot write %s: %w", s.sidecar, err)
 	}
-	s.whole = raw
+	s.whole, s.undo, s.madeUp = raw, nil, false
+	return nil
+}
+
+// Restore brings both files back to the record in force after a Save that failed, or opens them at last: nil says that the disk can be written
+// again. A *FoundError is as with Save.
+//
+// And if power fails now? Until ledger.db is rewritten it holds what Save could not finish, which is in force after a start then; after that, the record.
+func (s *Store) Restore() error {
+	if s.db == nil {
+		_, err := s.open()
+		return err
+	}
+	if err := s.put(s.whole, nil); err != nil {
+		return fmt.Errorf("cannot write %s: %w", s.dbPath, err)
+	}
+	if err := s.putSidecar(s.whole); err != nil {
+		return fmt.Errorf("cannot write %s: %w", s.sidecar, err)
+	}
+	s.undo = nil
 	return nil
 }
 
@@ -294,10 +371,24 @@ func (s *Store) put(raw []byte, events []bootslot.Event) error {
 	if err := s.beforeWrite("commit"); err != nil {
 		return err
 	}
+	var written []change
 	update := func() error {
-		return protect(func() error { return s.db.Update(func(tx *bolt.Tx) error { return putRecord(tx, raw, events) }) })
+		return protect(func() error {
+			return s.db.Update(func(tx *bolt.Tx) (err error) {
+				if raw != nil {
+					if err := takeBack(tx, s.undo); err != nil {
+						return err
+					}
+				}
+				written, err = putRecord(tx, raw, events)
+				return err
+			})
+		})
 	}
 	err := update()
+	if err == nil && raw != nil {
+		s.undo = written
+	}
 	if !errors.As(err, new(panicError)) {
 		return err
 	}
@@ -309,10 +400,14 @@ func (s *Store) put(raw []byte, events []bootslot.Event) error {
 		return errors.Join(err, aerr)
 	}
 	s.note("%s is damaged (%v) and was set aside as %s", s.dbPath, err, bad)
+	s.undo = nil
 	if err := s.create(s.whole); err != nil {
 		return err
 	}
-	return update()
+	if err = update(); err == nil && raw != nil {
+		s.undo = written
+	}
+	return err
 }
 
 func (s *Store) putSidecar(raw []byte) error {
@@ -442,22 +537,54 @@ func readRecord(db *bolt.DB) (l bootslot.Ledger, raw []byte, err error) {
 	return l, raw, err
 }
 
-// putRecord stores raw (nil: the record stays) and appends events; one that repeats the last one is counted there.
-func putRecord(tx *bolt.Tx, raw []byte, events []bootslot.Event) error {
+// change is what one event did to the history: the value at key was before (nil: there was none) and is now.
+type change struct{ key, before, now []byte }
+
+// takeBack undoes changes that nobody has acted on, as far as nothing else was written there since.
+func takeBack(tx *bolt.Tx, undo []change) error {
+	h := tx.Bucket(bucketHistory)
+	if h == nil {
+		return nil
+	}
+	for _, c := range slices.Backward(undo) {
+		if !bytes.Equal(h.Get(c.key), c.now) {
+			continue
+		}
+		if c.before != nil {
+			if err := h.Put(c.key, c.before); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := h.Delete(c.key); err != nil {
+			return err
+		}
+		if seq := binary.BigEndian.Uint64(c.key); seq == h.Sequence() {
+			if err := h.SetSequence(seq - 1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// putRecord stores raw (nil: the record stays) and appends events; one that repeats the last one is counted there. It returns what that did to the history.
+func putRecord(tx *bolt.Tx, raw []byte, events []bootslot.Event) (written []change, err error) {
 	if raw != nil {
 		b, err := tx.CreateBucketIfNotExists(bucketRecord)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := b.Put(keyLedger, seal(raw)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	h, err := tx.CreateBucketIfNotExists(bucketHistory)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, e := range events {
+		e = clipped(e)
 		if k, v := h.Cursor().Last(); k != nil {
 			var last bootslot.Event
 			if json.Unmarshal(v, &last) == nil && sameEvent(last, e) {
@@ -465,32 +592,56 @@ func putRecord(tx *bolt.Tx, raw []byte, events []bootslot.Event) error {
 				last.At = e.At
 				b, err := json.Marshal(last)
 				if err != nil {
-					return err
+					return nil, err
 				}
-				if err := h.Put(bytes.Clone(k), b); err != nil {
-					return err
+				c := change{bytes.Clone(k), bytes.Clone(v), b}
+				if err := h.Put(c.key, b); err != nil {
+					return nil, err
 				}
+				written = append(written, c)
 				continue
 			}
 		}
 		if e.Seq, err = h.NextSequence(); err != nil {
-			return err
+			return nil, err
 		}
 		b, err := json.Marshal(e)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := h.Put(binary.BigEndian.AppendUint64(nil, e.Seq), b); err != nil {
-			return err
+		c := change{binary.BigEndian.AppendUint64(nil, e.Seq), nil, b}
+		if err := h.Put(c.key, b); err != nil {
+			return nil, err
 		}
+		written = append(written, c)
 		// Sequence numbers are dense, so this is the oldest beyond the bound.
 		if e.Seq > MaxEvents {
 			if err := h.Delete(binary.BigEndian.AppendUint64(nil, e.Seq-MaxEvents)); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return written, nil
+}
+
+// maxMessage and maxText bound an event's texts, in bytes: 10,000 events must fit into maxFile, or no verdict could be written any more. The whole
+// message of a verdict is in its mark.
+const (
+	maxMessage = 512
+	maxText    = 128
+)
+
+func clipped(e bootslot.Event) bootslot.Event {
+	e.Message = clip(e.Message, maxMessage)
+	e.Revision, e.Check, e.Who = clip(e.Revision, maxText), clip(e.Check, maxText), clip(e.Who, maxText)
+	return e
+}
+
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-len("…")], "") + "…"
 }
 
 // sameEvent reports whether b says again what a said, whenever that was.
@@ -508,8 +659,8 @@ func readHistory(db *bolt.DB, n int) (events []bootslot.Event, err error) {
 		c := h.Cursor()
 		for k, v := c.Last(); k != nil && (n <= 0 || len(events) < n); k, v = c.Prev() {
 			var e bootslot.Event
-			if err := json.Unmarshal(v, &e); err != nil {
-				return err
+			if json.Unmarshal(v, &e) != nil {
+				continue // one damaged line must not hide the others
 			}
 			events = append(events, e)
 		}
