@@ -106,12 +106,14 @@ type Guard struct {
 	change      uint64
 	changed     chan struct{} // closed and replaced at each change
 	lastOutlook string
+	stopping    bool // nothing is started any more
 }
 
 // record is the part of the ledger's store that the guard needs.
 type record interface {
 	Save(bootslot.Step) error
 	SaveRaw([]byte, []bootslot.Event) error
+	Restore() error
 	Append(...bootslot.Event) error
 	History(n int) ([]bootslot.Event, error)
 	Raw() []byte
@@ -211,11 +213,27 @@ func (g *Guard) configure(c config.Config) error {
 func (g *Guard) Reconfigure(c config.Config) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if c.State != g.cfg.State || c.Run != g.cfg.Run {
+		c.State, c.Run = g.cfg.State, g.cfg.Run // the ledger and the socket are open there, and the agent looks there, too
+		g.problem("folders", "the run and state folders change only with a restart")
+	} else {
+		g.problem("folders", "")
+	}
 	if g.ledger.Trial != nil {
 		g.next = &c
 		return
 	}
 	g.takeOver(c)
+}
+
+// trialEnded takes note of the trial's end, and takes over the configuration that waited for it.
+func (g *Guard) trialEnded(now time.Duration) {
+	g.settled = now
+	if g.next != nil && g.unwritten == nil {
+		c := *g.next
+		g.next = nil
+		g.takeOver(c)
+	}
 }
 
 func (g *Guard) takeOver(c config.Config) {
@@ -250,9 +268,12 @@ func (g *Guard) problem(what, message string) {
 }
 
 func (g *Guard) notices(notices []string) {
-	for i, n := range notices {
+	for _, n := range notices {
+		if g.problems[n] != "" {
+			continue // a disk that stays as it is says the same at each attempt
+		}
 		g.log.Warn("storage", "message", n)
-		g.problems[fmt.Sprintf("storage-%d-%d", len(g.problems), i)] = n
+		g.problems[n] = n
 		if err := g.store.Append(bootslot.Event{Generation: g.ledger.Generation, At: g.clock.Now(), Kind: bootslot.EventRepaired, Message: n}); err != nil {
 			g.log.Warn("history not written", "error", err)
 		}
@@ -385,6 +406,9 @@ func (g *Guard) save(s bootslot.Step) error {
 		g.notices(n)
 	}
 	g.genSince = g.clock.Uptime()
+	if g.takeFound(err) {
+		return err
+	}
 	if err != nil {
 		g.ledger.Generation = s.Ledger.Generation
 		g.writeFailed(err)
@@ -397,6 +421,40 @@ func (g *Guard) save(s bootslot.Step) error {
 		g.logEvent(e)
 	}
 	return nil
+}
+
+// takeFound goes on with the record that came to light when the files could be read at last, if err says so: what was decided without it is void, and a
+// trial that is open in it was interrupted.
+func (g *Guard) takeFound(err error) bool {
+	var found *ledger.FoundError
+	if !errors.As(err, &found) {
+		return false
+	}
+	now := g.clock.Uptime()
+	g.log.Warn("another record is in force", "generation", found.Ledger.Generation)
+	// Its generations are not those of the record before, so the leases of that are another run's.
+	g.ledger, g.instance, g.unwritten, g.writeErr = found.Ledger, newInstance(), nil, ""
+	g.problem("ledger", "")
+	g.settled, g.genSince = now, now
+	g.boot()
+	g.enter(now)
+	return true
+}
+
+// restore finds out whether the disk can be written again, and takes back what is half written.
+func (g *Guard) restore() {
+	err := g.store.Restore()
+	if n := g.store.Notices(); len(n) > 0 {
+		g.notices(n)
+	}
+	switch {
+	case g.takeFound(err):
+	case err != nil:
+		g.writeFailed(err)
+	default:
+		g.writeErr = ""
+		g.problem("ledger", "")
+	}
 }
 
 func (g *Guard) writeFailed(err error) {
@@ -431,11 +489,13 @@ func (g *Guard) logEvent(e bootslot.Event) {
 // cannot be recorded is none.
 func (g *Guard) settle(v bootslot.Verdict, ev bootslot.Evidence) {
 	ev.At = g.clock.Now()
-	if ev.During == nil && g.seen.answered {
-		ev.During = g.seen.state.Readings
+	if ev.During == nil {
+		ev.During = g.readings()
 	}
 	now := g.clock.Uptime()
-	if err := g.save(bootslot.Settle(g.ledger, g.board, v, ev)); err != nil {
+	if err := g.save(bootslot.Settle(g.ledger, g.board, v, ev)); errors.As(err, new(*ledger.FoundError)) {
+		return // that trial never was
+	} else if err != nil {
 		if v == bootslot.Passed {
 			v, ev = bootslot.Inconclusive, bootslot.Evidence{Message: "it passed, but that could not be recorded"}
 		}
@@ -444,21 +504,28 @@ func (g *Guard) settle(v bootslot.Verdict, ev bootslot.Evidence) {
 	} else {
 		g.unwritten = nil
 	}
-	g.settled = now
-	if g.next != nil && g.unwritten == nil {
-		c := *g.next
-		g.next = nil
-		g.takeOver(c)
-	}
+	g.trialEnded(now)
 	g.enter(now)
+}
+
+// readings are what the device's sensors say now, of those that the profile knows: evidence is kept in the record, which stays small
+// whatever the device tells. Nil if it does not answer.
+func (g *Guard) readings() bootslot.Readings {
+	if !g.seen.answered {
+		return nil
+	}
+	out := bootslot.Readings{}
+	for _, r := range g.profile.Readings {
+		if v, ok := g.seen.state.Readings[r.Name]; ok {
+			out[r.Name] = v
+		}
+	}
+	return out
 }
 
 // closeReturning ends the phase after a failed trial.
 func (g *Guard) closeReturning(held bool) {
-	ev := bootslot.Evidence{At: g.clock.Now(), Message: g.recovery.Message()}
-	if g.seen.answered {
-		ev.During = g.seen.state.Readings
-	}
+	ev := bootslot.Evidence{At: g.clock.Now(), Message: g.recovery.Message(), During: g.readings()}
 	if g.save(bootslot.CloseReturning(g.ledger, g.board, held, ev)) == nil {
 		g.enter(g.clock.Uptime())
 	}
@@ -476,7 +543,7 @@ func (g *Guard) wished(w api.TrialRequest) bootslot.Decision {
 		opens, cancels := g.ledger.Trial == nil && step.Ledger.Trial != nil, g.ledger.Trial != nil
 		if err := g.save(*step); err != nil {
 			d.Kind, d.Reason = bootslot.Refused, "it cannot be recorded: "+err.Error()
-			if cancels {
+			if cancels && !errors.As(err, new(*ledger.FoundError)) {
 				g.unwritten = &verdict{bootslot.Cancelled, bootslot.Evidence{Message: "not desired any more", ByGit: true}}
 				g.enter(g.clock.Uptime())
 			}
@@ -487,7 +554,7 @@ func (g *Guard) wished(w api.TrialRequest) bootslot.Decision {
 				g.judge = bootslot.NewJudge(*g.ledger.Trial, now, gc.Window, gc.Soak, g.allChecks())
 			}
 			if cancels {
-				g.settled = now
+				g.trialEnded(now)
 			}
 			g.enter(now)
 		}
@@ -512,7 +579,7 @@ func (g *Guard) wished(w api.TrialRequest) bootslot.Decision {
 // facts are what Admit depends on besides the ledger.
 func (g *Guard) facts() bootslot.Facts {
 	now := g.clock.Uptime()
-	f := bootslot.Facts{Waited: now - max(g.settled, g.started), At: g.clock.Now(), Obstacle: g.obstacle(now)}
+	f := bootslot.Facts{Waited: now - max(g.settled, g.started), At: g.clock.Now(), Obstacle: g.obstacle(now), Before: g.readings()}
 	if g.rest != nil {
 		f.Rest = g.rest.Facts(now)
 	} else {
@@ -522,15 +589,14 @@ func (g *Guard) facts() bootslot.Facts {
 			}
 		}
 	}
-	if g.seen.answered {
-		f.Before = g.seen.state.Readings
-	}
 	return f
 }
 
 // obstacle is why nothing may be tried now, whatever the ledger says.
 func (g *Guard) obstacle(now time.Duration) string {
 	switch {
+	case g.stopping:
+		return "the guard is stopping"
 	case g.suspended > now:
 		return fmt.Sprintf("suspended for another %v", (g.suspended - now).Round(time.Second))
 	case g.unwritten != nil:
@@ -567,6 +633,9 @@ func (g *Guard) Run(ctx context.Context, alive func()) error {
 	for {
 		select {
 		case <-ctx.Done():
+			g.mu.Lock()
+			g.stopping = true // a wish may still be on its way
+			g.mu.Unlock()
 			g.goodbye("the guard was told to stop")
 			return nil
 		case <-g.clock.After(g.interval()):
@@ -655,11 +724,13 @@ func (g *Guard) tick() {
 	defer g.mu.Unlock()
 	now := g.clock.Uptime()
 	g.expireSuspension(now)
-	if g.unwritten != nil {
-		if now >= g.retryAt {
-			u := *g.unwritten
-			g.settle(u.verdict, u.evidence)
-		}
+	switch {
+	case now < g.retryAt:
+	case g.unwritten != nil:
+		u := *g.unwritten
+		g.settle(u.verdict, u.evidence)
+	case g.writeErr != "":
+		g.restore()
 	}
 	g.noteDriver(now)
 	k := g.lookNow(now)

@@ -25,6 +25,9 @@ import (
 // maxRequest bounds a request's body in bytes.
 const maxRequest = 256 << 10
 
+// requestTime is how long a peer may take to send a request's head, and as long again its body.
+const requestTime = 5 * time.Second
+
 // Listen opens the guard's socket at path. A socket that nobody listens on any more is no obstacle; the caller holds the guard's lock, so it can
 // only be a dead guard's. Its group may read and operate.
 func Listen(path string) (net.Listener, error) {
@@ -51,7 +54,8 @@ type peerKey struct{}
 func (g *Guard) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{
 		Handler:           g.handler(),
-		ReadHeaderTimeout: 5 * time.Second,
+		ReadHeaderTimeout: requestTime,
+		WriteTimeout:      api.LongPoll + 2*requestTime, // a peer that does not read its answer is let go
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -117,6 +121,10 @@ func (g *Guard) handler() http.Handler {
 	handle := func(pattern string, f func(*http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+			if r.Method == http.MethodPost {
+				// Not for the others: they may wait, and a connection is watched for its end meanwhile.
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTime))
+			}
 			out, err := f(r)
 			if err != nil {
 				status := http.StatusInternalServerError
@@ -293,7 +301,7 @@ func (g *Guard) commit(s bootslot.Step, err error) (any, error) {
 	}
 	now := g.clock.Uptime()
 	if ended {
-		g.settled = now
+		g.trialEnded(now)
 	}
 	if g.phase() != api.PhaseTrial {
 		g.enter(now)
@@ -333,7 +341,7 @@ func (g *Guard) serveSuspend(r *http.Request) (any, error) {
 		return nil, err
 	}
 	d := time.Duration(req.ForSeconds * float64(time.Second))
-	if d <= 0 || d > maxSuspension {
+	if d < time.Second || d > maxSuspension {
 		return nil, &refusal{http.StatusBadRequest, fmt.Errorf("a suspension of %v is not between 1s and %v", d, maxSuspension)}
 	}
 	g.mu.Lock()
