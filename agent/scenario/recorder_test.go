@@ -59,7 +59,7 @@ func newRecorder(who, addr, device string, log_ *os.File, note func(string, ...a
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(pr *httputil.ProxyRequest) { pr.SetURL(to) },
 		FlushInterval: -1,
-		Transport:     &http.Transport{DisableKeepAlives: true}, // a device that restarts is noticed by nobody but its client
+		Transport:     &http.Transport{IdleConnTimeout: 5 * time.Second},
 		ErrorLog:      log.New(io.Discard, "", 0),
 		// A device that drops the connection is not one that answers 502.
 		ErrorHandler: func(w http.ResponseWriter, req *http.Request, err error) { panic(http.ErrAbortHandler) },
@@ -223,7 +223,7 @@ type knobs struct {
 	limit time.Duration // for each question; 0 is 5 s
 }
 
-var knobClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+var knobClient = &http.Client{Transport: &http.Transport{IdleConnTimeout: 5 * time.Second}}
 
 func (k knobs) within(limit time.Duration) knobs { return knobs{k.url, limit} }
 

@@ -28,7 +28,7 @@ repository: {interval: 1s}
 guard:
   window: 10s
   soak: 2s
-  interval: 100ms
+  interval: 250ms
   recover: 12s
   pauses: [2s, 4s, 6s]
   diskFloor: 1MiB
