@@ -64,6 +64,7 @@ func runScenarios(t *testing.T, dir string) {
 	slices.SortStableFunc(files, func(a, b string) int { return waits[b] - waits[a] })
 	testscript.RunT(quiet{t}, testscript.Params{
 		Files:               files,
+		WorkdirRoot:         t.TempDir(), // testscript's own stays behind when -run leaves scripts out
 		Cmds:                commands(),
 		RequireUniqueNames:  true,
 		RequireExplicitExec: true,
