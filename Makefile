@@ -48,7 +48,7 @@ lint:
 	go tool -modfile=tools/tools.mod staticcheck ./...
 
 measure: ## the figures of the README, with the default intervals
-	@go test ./agent/scenario -count=1 -timeout 15m -run "TestMeasure$$" -v -measure | grep "^|"
+	@go test ./agent/scenario -count=1 -timeout 15m -run "TestMeasure$$" -v -tags measure | grep "^|"
 
 race: ## unit tests and scenarios under the race detector
 	GORACE=atexit_sleep_ms=0 go run ./tools/suite race -race $(UNIT)

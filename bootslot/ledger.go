@@ -301,8 +301,8 @@ const (
 	EventResumed     EventKind = "resumed"
 	EventUnhealthy   EventKind = "unhealthy"
 	EventHealthy     EventKind = "healthy"
-	EventStarted     EventKind = "started"
-	EventRepaired    EventKind = "storage" // a file of ours was set aside, rewritten or could not be written
+	EventConfigured  EventKind = "configured" // a configuration was read anew and taken over
+	EventRepaired    EventKind = "storage"    // a file of ours was set aside, rewritten or could not be written
 )
 
 // Step is the outcome of a transition: the ledger to store and what the history says of it, in one transaction.

@@ -7,7 +7,7 @@ import (
 
 // Reasons for which a rollback is refused.
 var (
-	ErrNoPrevious   = errors.New("there is no previous release: nothing passed a trial before the one in force; use --to fallback")
+	ErrNoPrevious   = errors.New("there is no previous release: none has passed before the one in force, or a rollback has used it; use --to fallback")
 	ErrAlreadyThere = errors.New("the target is what is in force already")
 	ErrNewerLedger  = errors.New("the ledger was written by a newer guard, and this one may not change it")
 	ErrNothingToTry = errors.New("nothing is declared that differs from what is in force")

@@ -11,6 +11,8 @@
 //	POST /v1/suspend                    SuspendRequest → Suspension
 //	POST /v1/resume                     {} → Lease
 //
+// A POST may carry DeadlineHeader; past it, it is answered with 408 and not carried out.
+//
 // An error is a status of 400 and above with Error: 403 a right is missing, 409 the state does not allow it, 503 it cannot be recorded.
 package api
 
@@ -134,7 +136,7 @@ type Check struct {
 	// Known is false while there is no result yet.
 	Known   bool   `json:"known"`
 	Message string `json:"message,omitempty"`
-	// HeldSeconds is for how long it has held; SinceSeconds for how long it has been as it is.
+	// SinceSeconds is for how long it has been as it is.
 	SinceSeconds float64 `json:"sinceSeconds"`
 	// UnhealthySince is when a required check began to fail on the release in force, wall clock.
 	UnhealthySince time.Time `json:"unhealthySince,omitzero"`

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"holdfast/bootslot"
+	"holdfast/device/clock"
 )
 
 // ErrSilent reports that the guard cannot be reached at all, or does not answer in time.
@@ -32,17 +33,22 @@ const LongPoll = 25 * time.Second
 // answerTime is how long the guard may take for anything that does not wait.
 const answerTime = 3 * time.Second
 
+// DeadlineHeader carries the uptime in seconds after which a POST must not be carried out any more: whoever sent it has stopped waiting. A guard that
+// was stopped and goes on finds such requests in its socket's queue.
+const DeadlineHeader = "Holdfast-Deadline"
+
 // maxAnswer bounds an answer's size in bytes.
 const maxAnswer = 16 << 20
 
 // Client asks the guard over its socket.
 type Client struct {
-	http *http.Client
+	http  *http.Client
+	clock clock.Clock
 }
 
 // NewClient returns a client for the socket at path; it connects when it is asked something.
 func NewClient(path string) *Client {
-	return &Client{&http.Client{Transport: &http.Transport{
+	return &Client{clock: clock.New(), http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		},
@@ -131,6 +137,7 @@ func (c *Client) do(ctx context.Context, method, path string, waits bool, in, ou
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set(DeadlineHeader, strconv.FormatFloat((c.clock.Uptime()+limit).Seconds(), 'f', 3, 64))
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

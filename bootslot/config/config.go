@@ -20,7 +20,7 @@ type Config struct {
 	Run        string // folder, default /run/holdfast
 }
 
-// Device says where the device is. Interval is that of the agent's device loop.
+// Device says where the device is. Interval is that of the agent's device loop, and of the guard's while there is nothing to find out.
 type Device struct {
 	URL       string
 	TokenFile string

@@ -63,6 +63,7 @@ var errNotOurs = errors.New("the guard does not drive now")
 func (g *Guard) target(context.Context) (device.Target, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.catchUp()
 	now := g.clock.Uptime()
 	if g.driverNow(now) != "guard" {
 		return device.Target{}, errNotOurs

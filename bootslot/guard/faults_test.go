@@ -32,7 +32,8 @@ func TestAReloadInATrialIsTakenOverAtItsEnd(t *testing.T) {
 		"rollback": func(b *bench) {
 			b.g.mu.Lock()
 			defer b.g.mu.Unlock()
-			if _, err := b.g.commit(bootslot.Rollback(b.g.ledger, b.g.board, false, nil, "me", time.Time{})); err != nil {
+			s, err := bootslot.Rollback(b.g.ledger, b.g.board, false, nil, "me", time.Time{})
+			if _, err := b.g.commit(s, err, "me"); err != nil {
 				b.Fatal(err)
 			}
 		},
@@ -44,12 +45,12 @@ func TestAReloadInATrialIsTakenOverAtItsEnd(t *testing.T) {
 			b.try(0, "lamp", "on")
 			first, second := b.cfg, b.cfg
 			first.Guard.Attempts, second.Guard.Attempts = 7, 9
-			b.g.Reconfigure(first)
+			b.reconfigure(first)
 			b.want("attempts in the trial", b.g.board.Attempts, 3)
 			end(b)
 			b.want("phase", b.g.phase(), api.PhaseIdle)
 			b.want("attempts after it", b.g.board.Attempts, 7)
-			b.g.Reconfigure(second)
+			b.reconfigure(second)
 			b.try(0, "fan", "on")
 			b.g.goodbye("stopped")
 			b.want("attempts after the next trial", b.g.board.Attempts, 9)
@@ -61,12 +62,12 @@ func TestFoldersChangeOnlyWithARestart(t *testing.T) {
 	b := newBench(t, "")
 	c := b.cfg
 	c.State, c.Run, c.Guard.Attempts = "/elsewhere", "/elsewhere-run", 5
-	b.g.Reconfigure(c)
+	b.reconfigure(c)
 	b.want("state", b.g.cfg.State, b.cfg.State)
 	b.want("run", b.g.cfg.Run, b.cfg.Run)
 	b.want("attempts", b.g.board.Attempts, 5)
 	b.want("problems", len(b.g.problems), 1)
-	b.g.Reconfigure(b.cfg)
+	b.reconfigure(b.cfg)
 	b.want("problems when it is put right", len(b.g.problems), 0)
 }
 

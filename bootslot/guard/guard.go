@@ -50,8 +50,6 @@ type Options struct {
 	CheckFolders []string
 	// AgentUID is the only user from whom wishes and heartbeats are taken.
 	AgentUID uint32
-	// Problems are what went wrong before the guard could start: a broken configuration or profile.
-	Problems []string
 }
 
 // Guard is the process's state.
@@ -67,7 +65,7 @@ type Guard struct {
 
 	mu     sync.Mutex
 	cfg    config.Config
-	next   *config.Config // to be taken over when the open trial is settled
+	next   *settings // to be taken over when the open trial is settled
 	board  bootslot.Board
 	client *device.Client
 	driver *device.Driver
@@ -80,12 +78,14 @@ type Guard struct {
 	retryAt   time.Duration // uptime of the next attempt to write
 
 	started   time.Duration // uptime
+	ticked    time.Duration // uptime of the last tick
 	settled   time.Duration // uptime of the last trial's end, or of the start
 	genSince  time.Duration // uptime since when the lease has its generation
 	judge     *bootslot.Judge
 	rest      *bootslot.Rest
 	recovery  *bootslot.Recovery
 	unhealthy map[string]*illness
+	telling   map[string]telling
 	states    map[string]*checkState
 
 	wish     *api.TrialRequest
@@ -103,6 +103,7 @@ type Guard struct {
 	quiet       bool          // repair is stopped
 	driverSaid  string
 	problems    map[string]string
+	noticed     map[string]time.Duration // what the ledger's store had to report: the uptime at which it did
 	change      uint64
 	changed     chan struct{} // closed and replaced at each change
 	lastOutlook string
@@ -144,10 +145,38 @@ type heartbeat struct {
 	last       api.Heartbeat
 }
 
-// illness is a required check that fails on the release in force.
+// illness is a required check that fails on the release in force. Reported is what status shows, told what log and history were told.
 type illness struct {
-	since    time.Time // wall clock
-	reported bool
+	since          time.Time // wall clock
+	reported, told bool
+}
+
+// telling is when log and history may next be told of a check that fails: one that comes and goes for ever must neither wear the flash nor push every
+// verdict out of the history. Status always has it.
+type telling struct {
+	next  time.Duration // uptime
+	pause time.Duration
+}
+
+// The pause between two alarms of one check doubles up to maxTelling, and starts anew after as long without one.
+const (
+	minTelling = time.Minute
+	maxTelling = 6 * time.Hour
+)
+
+// tells reports whether an alarm of check may be told at uptime now, and makes the next one wait.
+func (g *Guard) tells(check string, now time.Duration) bool {
+	t := g.telling[check]
+	if now < t.next {
+		return false
+	}
+	if now-t.next >= maxTelling {
+		t.pause = 0
+	}
+	t.pause = min(max(2*t.pause, minTelling), maxTelling)
+	t.next = now + t.pause
+	g.telling[check] = t
+	return true
 }
 
 // checkState is since when a check is as it is.
@@ -160,13 +189,10 @@ type checkState struct {
 // work, or that the ledger cannot even be looked for; a disk that cannot be written is no error.
 func New(o Options) (*Guard, error) {
 	g := &Guard{opts: o, clock: o.Clock, log: o.Log, profile: o.Profile, instance: newInstance(), kick: make(chan struct{}, 1),
-		look: make(chan struct{}, 1), unhealthy: map[string]*illness{}, states: map[string]*checkState{},
-		problems: map[string]string{}, changed: make(chan struct{})}
+		look: make(chan struct{}, 1), unhealthy: map[string]*illness{}, telling: map[string]telling{}, states: map[string]*checkState{},
+		problems: map[string]string{}, noticed: map[string]time.Duration{}, changed: make(chan struct{})}
 	g.checks = selftest.New(selftest.Options{Checks: o.Config.Guard.Checks, Folders: o.CheckFolders, Readings: o.Profile.Readings,
 		Interval: o.Config.Device.Interval, Log: o.Log, Clock: o.Clock})
-	for _, p := range o.Problems {
-		g.problems[p] = p
-	}
 	if err := g.configure(o.Config); err != nil {
 		return nil, err
 	}
@@ -209,8 +235,14 @@ func (g *Guard) configure(c config.Config) error {
 	return nil
 }
 
-// Reconfigure takes over a configuration that was read anew. An open trial keeps what it was opened with.
-func (g *Guard) Reconfigure(c config.Config) {
+// settings are what may be read anew.
+type settings struct {
+	config  config.Config
+	profile device.Profile
+}
+
+// Reconfigure takes over a configuration and a profile that were read anew. An open trial keeps what it was opened with.
+func (g *Guard) Reconfigure(c config.Config, p device.Profile) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c.State != g.cfg.State || c.Run != g.cfg.Run {
@@ -220,29 +252,32 @@ func (g *Guard) Reconfigure(c config.Config) {
 		g.problem("folders", "")
 	}
 	if g.ledger.Trial != nil {
-		g.next = &c
+		g.next = &settings{c, p}
 		return
 	}
-	g.takeOver(c)
+	g.takeOver(settings{c, p})
 }
 
 // trialEnded takes note of the trial's end, and takes over the configuration that waited for it.
 func (g *Guard) trialEnded(now time.Duration) {
 	g.settled = now
 	if g.next != nil && g.unwritten == nil {
-		c := *g.next
+		n := *g.next
 		g.next = nil
-		g.takeOver(c)
+		g.takeOver(n)
 	}
 }
 
-func (g *Guard) takeOver(c config.Config) {
-	if err := g.configure(c); err != nil {
+func (g *Guard) takeOver(n settings) {
+	old := g.profile
+	g.profile = n.profile
+	if err := g.configure(n.config); err != nil {
+		g.profile = old
 		g.problem("configuration", err.Error())
 		return
 	}
 	g.problem("configuration", "")
-	g.log.Info("configuration taken over")
+	g.record(bootslot.Event{Kind: bootslot.EventConfigured})
 	g.enter(g.clock.Uptime())
 }
 
@@ -273,7 +308,7 @@ func (g *Guard) notices(notices []string) {
 			continue // a disk that stays as it is says the same at each attempt
 		}
 		g.log.Warn("storage", "message", n)
-		g.problems[n] = n
+		g.problems[n], g.noticed[n] = n, g.clock.Uptime()
 		if err := g.store.Append(bootslot.Event{Generation: g.ledger.Generation, At: g.clock.Now(), Kind: bootslot.EventRepaired, Message: n}); err != nil {
 			g.log.Warn("history not written", "error", err)
 		}
@@ -297,7 +332,8 @@ func (g *Guard) boot() {
 		g.ledger.Generation++
 		return
 	}
-	g.settle(bootslot.Inconclusive, bootslot.Evidence{Message: "the guard or the board was interrupted in the trial", At: g.clock.Now()})
+	s := bootslot.Boot(g.ledger, g.board, g.clock.Now())
+	g.conclude(*s, bootslot.Inconclusive, bootslot.Evidence{Message: s.Events[0].Message})
 }
 
 // phase is what the guard is doing. The caller holds the mutex, as in all that follows.
@@ -463,6 +499,9 @@ func (g *Guard) writeFailed(err error) {
 	g.problem("ledger", "the ledger cannot be written: "+err.Error())
 }
 
+// noticeTime is how long status shows that a file was set aside or rebuilt, which is over and done with; the history keeps it.
+const noticeTime = 24 * time.Hour
+
 // writeRetry is the pause between two attempts to write a record: a full disk is not mended by hammering it.
 const writeRetry = 5 * time.Second
 
@@ -482,7 +521,12 @@ func (g *Guard) logEvent(e bootslot.Event) {
 	if e.Attempt != 0 {
 		args = append(args, "attempt", e.Attempt)
 	}
-	g.log.Info(string(e.Kind), args...)
+	level := slog.LevelInfo
+	switch e.Kind {
+	case bootslot.EventKind(bootslot.Failed), bootslot.EventKind(bootslot.Inconclusive), bootslot.EventEnvironment, bootslot.EventRollback, bootslot.EventMarkDropped:
+		level = slog.LevelWarn // something was undone, or could not be judged
+	}
+	g.log.Log(context.Background(), level, string(e.Kind), args...)
 }
 
 // settle ends the open trial. If that cannot be written, last-known-good is in force all the same and the verdict is tried again; a pass that
@@ -492,8 +536,13 @@ func (g *Guard) settle(v bootslot.Verdict, ev bootslot.Evidence) {
 	if ev.During == nil {
 		ev.During = g.readings()
 	}
+	g.conclude(bootslot.Settle(g.ledger, g.board, v, ev), v, ev)
+}
+
+// conclude stores a settlement.
+func (g *Guard) conclude(s bootslot.Step, v bootslot.Verdict, ev bootslot.Evidence) {
 	now := g.clock.Uptime()
-	if err := g.save(bootslot.Settle(g.ledger, g.board, v, ev)); errors.As(err, new(*ledger.FoundError)) {
+	if err := g.save(s); errors.As(err, new(*ledger.FoundError)) {
 		return // that trial never was
 	} else if err != nil {
 		if v == bootslot.Passed {
@@ -526,6 +575,9 @@ func (g *Guard) readings() bootslot.Readings {
 // closeReturning ends the phase after a failed trial.
 func (g *Guard) closeReturning(held bool) {
 	ev := bootslot.Evidence{At: g.clock.Now(), Message: g.recovery.Message(), During: g.readings()}
+	if held {
+		ev.Message = fmt.Sprintf("%s holds on last-known-good", g.ledger.Returning.Check)
+	}
 	if g.save(bootslot.CloseReturning(g.ledger, g.board, held, ev)) == nil {
 		g.enter(g.clock.Uptime())
 	}
@@ -551,6 +603,13 @@ func (g *Guard) wished(w api.TrialRequest) bootslot.Decision {
 			now := g.clock.Uptime()
 			if opens {
 				gc := g.cfg.Guard
+				g.ticked = now
+				for n, at := range g.noticed {
+					if now-at > noticeTime {
+						delete(g.noticed, n)
+						g.problem(n, "")
+					}
+				}
 				g.judge = bootslot.NewJudge(*g.ledger.Trial, now, gc.Window, gc.Soak, g.allChecks())
 			}
 			if cancels {
@@ -609,10 +668,12 @@ func (g *Guard) obstacle(now time.Duration) string {
 		return "the device does not answer: " + g.seen.err
 	}
 	if free, err := freeBytes(g.cfg.State); err == nil && free < g.cfg.Guard.DiskFloor {
-		return fmt.Sprintf("%s has %d KiB free, the floor is %d KiB", g.cfg.State, free>>10, g.cfg.Guard.DiskFloor>>10)
+		return fmt.Sprintf("%s has %.1f MiB free, the floor is %.1f MiB", g.cfg.State, mib(free), mib(g.cfg.Guard.DiskFloor))
 	}
 	return ""
 }
+
+func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
 // freeBytes is what an ordinary user may still write below path.
 func freeBytes(path string) (int64, error) {
@@ -722,7 +783,19 @@ func (g *Guard) observed(st device.State, err error, started time.Duration) {
 func (g *Guard) tick() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := g.clock.Uptime()
+	g.tickNow(g.clock.Uptime())
+}
+
+// catchUp looks before anything is answered or written in a trial that nobody has watched for too long: this process was stopped, and the candidate
+// is not to be driven to for even one request more.
+func (g *Guard) catchUp() {
+	if now := g.clock.Uptime(); g.phase() == api.PhaseTrial && now-g.ticked > g.judge.Soak {
+		g.tickNow(now)
+	}
+}
+
+func (g *Guard) tickNow(now time.Duration) {
+	g.ticked = now
 	g.expireSuspension(now)
 	switch {
 	case now < g.retryAt:
@@ -854,13 +927,19 @@ func (g *Guard) trackChecks(now time.Duration, k bootslot.Look) {
 		case !s.OK && ill == nil:
 			g.unhealthy[s.Check] = &illness{since: g.clock.Now()}
 		case !s.OK && !ill.reported && stable:
-			ill.reported = true
-			g.alarm(bootslot.EventUnhealthy, s)
+			ill.reported, ill.told = true, g.tells(s.Check, now)
+			if ill.told {
+				g.alarm(bootslot.EventUnhealthy, s)
+			}
+			g.bump()
 		case s.OK && ill != nil && !ill.reported:
 			delete(g.unhealthy, s.Check)
 		case s.OK && ill != nil && stable:
 			delete(g.unhealthy, s.Check)
-			g.alarm(bootslot.EventHealthy, s)
+			if ill.told {
+				g.alarm(bootslot.EventHealthy, s)
+			}
+			g.bump()
 		}
 	}
 	for name := range g.unhealthy {
@@ -904,7 +983,7 @@ func (g *Guard) expireSuspension(now time.Duration) {
 		g.quieten(now)
 		return
 	}
-	g.resume("its time is over")
+	g.resume("its time is over", "")
 }
 
 // quieten stops the repair once the device has read back last-known-good for a while.
@@ -956,7 +1035,7 @@ func (g *Guard) suspend(d time.Duration, repair bool, who string) (api.Suspensio
 }
 
 // resume ends a suspension. The file goes first: the agent obeys it, too.
-func (g *Guard) resume(why string) {
+func (g *Guard) resume(why, by string) {
 	if err := os.Remove(g.cfg.SuspendFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		g.log.Warn("the suspension's file cannot be removed", "error", err)
 	}
@@ -965,7 +1044,7 @@ func (g *Guard) resume(why string) {
 	}
 	wasQuiet := g.quiet
 	g.suspension, g.suspended, g.quiet, g.quietSince = api.Suspension{}, 0, false, 0
-	g.record(bootslot.Event{Kind: bootslot.EventResumed, Message: why})
+	g.record(bootslot.Event{Kind: bootslot.EventResumed, Message: why, Who: by})
 	if wasQuiet {
 		g.enter(g.clock.Uptime()) // what was measured while nobody drove is no baseline
 	}

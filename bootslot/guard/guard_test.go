@@ -135,6 +135,8 @@ func (b *bench) pass(d time.Duration) {
 	}
 }
 
+func (b *bench) reconfigure(c config.Config) { b.g.Reconfigure(c, b.g.profile) }
+
 func (b *bench) lease() api.Lease {
 	b.g.mu.Lock()
 	defer b.g.mu.Unlock()
@@ -374,7 +376,7 @@ func TestOpenTrialKeepsWhatItWasOpenedWith(t *testing.T) {
 	b.pass(2 * time.Second)
 	other := b.cfg
 	other.Guard.Checks = nil
-	b.g.Reconfigure(other)
+	b.reconfigure(other)
 	b.temp = 50
 	b.pass(5 * time.Second)
 	b.want("marks: the check of the opening still convicts", len(b.g.ledger.Marks), 1)
@@ -518,5 +520,84 @@ func TestSuspension(t *testing.T) {
 	b.want("driver when it is over", b.g.driverNow(b.clock.up), "agent")
 	if _, err := os.Stat(b.cfg.SuspendFile()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the suspension's file is still there: %v", err)
+	}
+}
+
+// A check that comes and goes for a month is shown each time, and told seldom.
+func TestAFlappingCheckSparesTheFlash(t *testing.T) {
+	b := newBench(t, "")
+	b.pass(time.Minute)
+	for range 6 * 60 { // six hours
+		b.temp = 40
+		b.pass(30 * time.Second)
+		if b.g.unhealthy["not-too-hot"] == nil {
+			t.Fatal("status does not show it")
+		}
+		b.temp = 20
+		b.pass(30 * time.Second)
+	}
+	events, err := b.g.store.History(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(events); n < 6 || n > 24 {
+		t.Errorf("%d events in six hours, want some 16", n)
+	}
+}
+
+func TestARollbackOnAFullDiskGoesBackAllTheSame(t *testing.T) {
+	b := newBench(t, "")
+	b.try(0, "lamp", "on")
+	b.disk.err = unix.ENOSPC
+	s, err := bootslot.Rollback(b.g.ledger, b.g.board, false, nil, "eva", b.clock.Now())
+	b.g.mu.Lock()
+	_, err = b.g.commit(s, err, "eva")
+	b.g.mu.Unlock()
+	if err == nil {
+		t.Error("the operator is not told that it is not recorded")
+	}
+	b.want("effective lamp", b.lease().Fields["lamp"], "off")
+	b.want("asked meanwhile", b.wish(0, "lamp", "on").Kind, bootslot.Refused)
+	b.disk.err = nil
+	b.pass(10 * time.Second)
+	b.want("marks once it can be written", len(b.g.ledger.Marks), 1)
+	b.want("cause", b.g.ledger.Marks[0].Cause, bootslot.CauseOperator)
+	b.want("asked again", b.wish(0, "lamp", "on").Kind, bootslot.Held)
+}
+
+// A guard that was stopped in a trial hands out the candidate to nobody, and does not drive to it, before it has looked.
+func TestAThawedGuardLooksFirst(t *testing.T) {
+	b := newBench(t, "")
+	b.try(0, "lamp", "on")
+	b.clock.up += time.Minute
+	b.mute = true
+	b.clock.up += time.Minute
+	if target, err := b.g.target(t.Context()); err != nil || target.Fields["lamp"] != "off" {
+		t.Errorf("target = %v, %v; want last-known-good", target.Fields, err)
+	}
+	b.want("phase", b.g.phase(), api.PhaseIdle)
+	b.want("marks", len(b.g.ledger.Marks), 0)
+}
+
+// What somebody asked of a guard that did not answer, and was told that nothing happens, does not happen later.
+func TestALateRequestIsNotCarriedOut(t *testing.T) {
+	b := newBench(t, "")
+	for _, tt := range []struct {
+		deadline string
+		want     int
+	}{{"", http.StatusOK}, {"3599.0", http.StatusRequestTimeout}, {"3601", http.StatusOK}, {"soon", http.StatusBadRequest}} {
+		r := httptest.NewRequest("POST", "/v1/suspend", strings.NewReader(`{"forSeconds": 60}`))
+		if tt.deadline != "" {
+			r.Header.Set(api.DeadlineHeader, tt.deadline)
+		}
+		w := httptest.NewRecorder()
+		b.g.handler().ServeHTTP(w, r)
+		if w.Code != tt.want {
+			t.Errorf("deadline %q at uptime 3600: %d %s, want %d", tt.deadline, w.Code, w.Body, tt.want)
+		}
+		b.want("suspended", b.g.suspended > 0, tt.want == http.StatusOK)
+		b.g.mu.Lock()
+		b.g.resume("", "")
+		b.g.mu.Unlock()
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ErrRunning reports that another guard is at work.
+var ErrRunning = errors.New("another guard is running")
+
 // Lock makes this the only guard with that run folder. Only the kernel's lock counts, which ends with its process; the pid in the
 // file is for the one that is refused.
 func Lock(path string) (*os.File, error) {
@@ -24,7 +27,7 @@ func Lock(path string) (*os.File, error) {
 		b, _ := os.ReadFile(path)
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another guard is running, pid %s (%s)", strings.TrimSpace(string(b)), path)
+			return nil, fmt.Errorf("%w, pid %s (%s)", ErrRunning, strings.TrimSpace(string(b)), path)
 		}
 		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 	}

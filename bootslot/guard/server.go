@@ -18,6 +18,7 @@ import (
 
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/ledger"
 	"holdfast/device"
 	"holdfast/device/durable"
 )
@@ -77,6 +78,29 @@ func (g *Guard) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
+// ListenAndServe answers on the socket at path until ctx ends. A socket that cannot be opened, or is lost, is a problem to report, and is tried again: the
+// device is kept without it.
+func (g *Guard) ListenAndServe(ctx context.Context, path string) {
+	for ctx.Err() == nil {
+		l, err := Listen(path)
+		if err == nil {
+			g.Problem("socket", "")
+			err = g.Serve(ctx, l)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		g.Problem("socket", fmt.Sprintf("nobody can ask the guard: %s: %v", path, err))
+		select {
+		case <-ctx.Done():
+		case <-g.clock.After(listenRetry):
+		}
+	}
+}
+
+// listenRetry is the pause between two attempts to open the socket.
+const listenRetry = 5 * time.Second
+
 // credentials are the peer's, as the kernel vouches for them (SO_PEERCRED, unix(7)); nil if they cannot be had.
 func credentials(c net.Conn) *unix.Ucred {
 	u, ok := c.(*net.UnixConn)
@@ -105,6 +129,27 @@ func who(r *http.Request) string {
 		return u.Username
 	}
 	return "uid " + id
+}
+
+// lock takes the mutex for a request that changes something, and returns an error without it if the request came too late: whoever sent it has given up, perhaps
+// while this process was stopped, and was told that nothing happens.
+func (g *Guard) lock(r *http.Request) error {
+	g.mu.Lock()
+	text := r.Header.Get(api.DeadlineHeader)
+	if text == "" {
+		return nil
+	}
+	seconds, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil:
+		err = &refusal{http.StatusBadRequest, fmt.Errorf("%s: %q is not a number of seconds", api.DeadlineHeader, text)}
+	case g.clock.Uptime().Seconds() > seconds:
+		err = &refusal{http.StatusRequestTimeout, errors.New("the request came too late and was not carried out")}
+	}
+	if err != nil {
+		g.mu.Unlock()
+	}
+	return err
 }
 
 // refusal is an error with its HTTP status.
@@ -216,6 +261,7 @@ func (g *Guard) serveEffective(r *http.Request) (any, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.catchUp()
 	return g.lease(), nil
 }
 
@@ -227,8 +273,11 @@ func (g *Guard) serveTrial(r *http.Request) (any, error) {
 	if err := g.valid(req.Release); err != nil {
 		return nil, &refusal{http.StatusBadRequest, err}
 	}
-	g.mu.Lock()
+	if err := g.lock(r); err != nil {
+		return nil, err
+	}
 	defer g.mu.Unlock()
+	g.catchUp()
 	return g.wished(req), nil
 }
 
@@ -256,6 +305,10 @@ func (g *Guard) serveHeartbeat(r *http.Request) (any, error) {
 	if err := read(r, &h); err != nil {
 		return nil, err
 	}
+	if err := g.lock(r); err != nil {
+		return nil, err // a beat from before this process was stopped says nothing of now
+	}
+	g.mu.Unlock()
 	// The question that a refusal leads to outlives this request.
 	g.beaten(context.WithoutCancel(r.Context()), h)
 	return nil, nil
@@ -288,7 +341,7 @@ func (g *Guard) serveHistory(r *http.Request) (any, error) {
 }
 
 // commit stores an operator's step and acts on it.
-func (g *Guard) commit(s bootslot.Step, err error) (any, error) {
+func (g *Guard) commit(s bootslot.Step, err error, by string) (any, error) {
 	if err != nil {
 		return nil, &refusal{http.StatusConflict, err}
 	}
@@ -296,8 +349,14 @@ func (g *Guard) commit(s bootslot.Step, err error) (any, error) {
 		return nil, &refusal{http.StatusServiceUnavailable, fmt.Errorf("the last verdict is not recorded yet: %s", g.writeErr)}
 	}
 	ended := g.ledger.Trial != nil && s.Ledger.Trial == nil
-	if err := g.save(s); err != nil {
+	if err := g.save(s); errors.As(err, new(*ledger.FoundError)) || err != nil && !ended {
 		return nil, &refusal{http.StatusServiceUnavailable, fmt.Errorf("it cannot be recorded, so nothing was done: %w", err)}
+	} else if err != nil {
+		// As with any verdict that cannot be written: last-known-good is in force all the same, and the record follows.
+		g.unwritten = &verdict{bootslot.Cancelled, bootslot.Evidence{Message: "an operator rolled back", Who: by, Operator: true}}
+		g.trialEnded(g.clock.Uptime())
+		g.enter(g.clock.Uptime())
+		return nil, &refusal{http.StatusServiceUnavailable, fmt.Errorf("last-known-good is in force, but that is not recorded yet: %w", err)}
 	}
 	now := g.clock.Uptime()
 	if ended {
@@ -310,14 +369,16 @@ func (g *Guard) commit(s bootslot.Step, err error) (any, error) {
 }
 
 func (g *Guard) serveRetry(r *http.Request) (any, error) {
-	g.mu.Lock()
+	if err := g.lock(r); err != nil {
+		return nil, err
+	}
 	defer g.mu.Unlock()
 	if g.wish == nil {
 		return nil, &refusal{http.StatusConflict, errors.New("the agent has not said what is declared since the guard started; is it running?")}
 	}
 	w := bootslot.Wish{Release: g.wish.Release, Revision: g.wish.Revision, Number: g.wish.Retry}
 	s, err := bootslot.Retry(g.ledger, g.board, w, who(r), g.clock.Now())
-	return g.commit(s, err)
+	return g.commit(s, err, who(r))
 }
 
 func (g *Guard) serveRollback(r *http.Request) (any, error) {
@@ -325,14 +386,16 @@ func (g *Guard) serveRollback(r *http.Request) (any, error) {
 	if err := read(r, &req); err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
+	if err := g.lock(r); err != nil {
+		return nil, err
+	}
 	defer g.mu.Unlock()
 	var declared *bootslot.Wish
 	if w := g.wish; w != nil {
 		declared = &bootslot.Wish{Release: w.Release, Revision: w.Revision, Number: w.Retry}
 	}
 	s, err := bootslot.Rollback(g.ledger, g.board, req.ToFallback, declared, who(r), g.clock.Now())
-	return g.commit(s, err)
+	return g.commit(s, err, who(r))
 }
 
 func (g *Guard) serveSuspend(r *http.Request) (any, error) {
@@ -344,7 +407,9 @@ func (g *Guard) serveSuspend(r *http.Request) (any, error) {
 	if d < time.Second || d > maxSuspension {
 		return nil, &refusal{http.StatusBadRequest, fmt.Errorf("a suspension of %v is not between 1s and %v", d, maxSuspension)}
 	}
-	g.mu.Lock()
+	if err := g.lock(r); err != nil {
+		return nil, err
+	}
 	defer g.mu.Unlock()
 	s, err := g.suspend(d, req.Repair, who(r))
 	if err != nil {
@@ -357,9 +422,11 @@ func (g *Guard) serveSuspend(r *http.Request) (any, error) {
 const maxSuspension = 31 * 24 * time.Hour
 
 func (g *Guard) serveResume(r *http.Request) (any, error) {
-	g.mu.Lock()
+	if err := g.lock(r); err != nil {
+		return nil, err
+	}
 	defer g.mu.Unlock()
-	g.resume(who(r) + " resumed")
+	g.resume("before its time was over", who(r))
 	return g.lease(), nil
 }
 

@@ -326,7 +326,7 @@ func TestEveryRegionOfTheLedgerDamaged(t *testing.T) {
 			if len(l.Marks) != 1 || l.Generation != want.Generation {
 				t.Errorf("%s at %d: %d marks, generation %d; want 1, %d", kind, at, len(l.Marks), l.Generation, want.Generation)
 			}
-			if err := s.Append(bootslot.Event{Kind: bootslot.EventStarted, Message: fmt.Sprint(kind, at)}); err != nil {
+			if err := s.Append(bootslot.Event{Kind: bootslot.EventSuspended, Message: fmt.Sprint(kind, at)}); err != nil {
 				t.Errorf("%s at %d: cannot append: %v", kind, at, err)
 			}
 			_ = s.Close()
@@ -378,7 +378,7 @@ func TestHistoryIsBoundedAndCountsRepetitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := s.Append(bootslot.Event{Kind: bootslot.EventStarted, Generation: l.Generation}); err != nil {
+		if err := s.Append(bootslot.Event{Kind: bootslot.EventSuspended, Generation: l.Generation}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -386,7 +386,7 @@ func TestHistoryIsBoundedAndCountsRepetitions(t *testing.T) {
 	if err != nil || len(events) != MaxEvents {
 		t.Fatalf("%d events, %v; want %d", len(events), err, MaxEvents)
 	}
-	if last := events[len(events)-1]; last.Kind != bootslot.EventStarted || last.Count != 3 {
+	if last := events[len(events)-1]; last.Kind != bootslot.EventSuspended || last.Count != 3 {
 		t.Errorf("last event = %+v, want a start counted 3 times", last)
 	}
 	if first := events[0].Check; first != "c51" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -51,19 +52,54 @@ func (f file) Uptime() time.Duration {
 	return System{}.Uptime() + up
 }
 
-// After looks at the file every 20 ms, so that an uptime that is advanced wakes the waiter.
+// After wakes up when the file changes, so that an uptime that is advanced wakes the waiter.
 func (f file) After(d time.Duration) <-chan time.Time {
 	c := make(chan time.Time, 1)
 	due := f.Uptime() + d
 	go func() {
 		for {
+			moved := watch(f)
 			left := due - f.Uptime()
 			if left <= 0 {
 				c <- f.Now()
 				return
 			}
-			time.Sleep(min(left, 20*time.Millisecond))
+			t := time.NewTimer(left)
+			select {
+			case <-t.C:
+			case <-moved:
+				t.Stop()
+			}
 		}
 	}()
 	return c
+}
+
+var watched struct {
+	sync.Mutex
+	moved chan struct{} // closed and replaced when the file has changed; nil until somebody waits
+}
+
+// watch returns a channel that is closed when the file changes. One goroutine a process looks at the file, every 20 ms.
+func watch(f file) <-chan struct{} {
+	watched.Lock()
+	defer watched.Unlock()
+	if watched.moved == nil {
+		watched.moved = make(chan struct{})
+		wall, uptime := f.offsets()
+		go func() {
+			for range time.Tick(20 * time.Millisecond) {
+				w, u := f.offsets()
+				if w == wall && u == uptime {
+					continue
+				}
+				wall, uptime = w, u
+				watched.Lock()
+				close(watched.moved)
+				watched.moved = make(chan struct{})
+				watched.Unlock()
+			}
+		}()
+	}
+	return watched.moved
 }

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
 	"os/user"
@@ -65,10 +66,8 @@ func run(log *slog.Logger, path, share, agent string, checkDirs []string) error 
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	uid, err := agentUID(agent)
-	if err != nil {
-		return err
-	}
+	// What follows is no reason not to keep the device, as long as no other guard does: it is reported, and the guard goes on without.
+	uid, uerr := agentUID(agent)
 	ck := clock.New()
 	profile, perr := device.LoadProfile(share)
 	cfg, cerr := load(path, profile)
@@ -77,9 +76,9 @@ func run(log *slog.Logger, path, share, agent string, checkDirs []string) error 
 		cfg = &c
 		log.Warn("no configuration has ever been valid: going on with the profile's device and the built-in checks", "device", c.Device.URL)
 	}
-	lock, err := guard.Lock(filepath.Join(cfg.Run, "guard.lock"))
-	if err != nil {
-		return err
+	lock, lerr := guard.Lock(filepath.Join(cfg.Run, "guard.lock"))
+	if errors.Is(lerr, guard.ErrRunning) {
+		return lerr
 	}
 	defer lock.Close()
 	g, err := guard.New(guard.Options{Config: *cfg, Profile: profile, Clock: ck, Log: log, Version: version, CheckFolders: checkDirs, AgentUID: uid})
@@ -96,22 +95,22 @@ func run(log *slog.Logger, path, share, agent string, checkDirs []string) error 
 	}
 	report("profile", perr)
 	report("configuration file", cerr)
+	report("agent's user", uerr)
+	report("lock", lerr)
 
-	l, err := guard.Listen(cfg.GuardSocket())
-	if err != nil {
-		return fmt.Errorf("cannot open the socket: %w", err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- g.Serve(ctx, l) }()
+	served := make(chan struct{})
+	go func() { defer close(served); g.ListenAndServe(ctx, cfg.GuardSocket()) }()
 
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, unix.SIGHUP)
 	go func() {
 		for range hup {
-			c, err := load(path, profile)
+			p, err := device.LoadProfile(share)
+			report("profile", err)
+			c, err := load(path, p)
 			report("configuration file", err)
 			if c != nil {
-				g.Reconfigure(*c)
+				g.Reconfigure(*c, p)
 			}
 		}
 	}()
@@ -120,7 +119,8 @@ func run(log *slog.Logger, path, share, agent string, checkDirs []string) error 
 	notify(log, daemon.SdNotifyReady)
 	err = g.Run(ctx, watchdog(log))
 	notify(log, daemon.SdNotifyStopping)
-	return errors.Join(err, <-served)
+	<-served
+	return err
 }
 
 // load reads the configuration, or the copy of the last valid one; nil if there is neither.
@@ -133,16 +133,23 @@ func load(path string, p device.Profile) (*config.Config, error) {
 	return &c, err
 }
 
+// nobody is no user's id (setuid(2) takes it for "leave it as it is").
+const nobody = math.MaxUint32
+
+// agentUID is the user from whom wishes are taken: nobody, with an error, if there is no such user.
 func agentUID(name string) (uint32, error) {
 	if name == "" {
 		return uint32(os.Geteuid()), nil
 	}
 	u, err := user.Lookup(name)
 	if err != nil {
-		return 0, fmt.Errorf("--agent-user: %w", err)
+		return nobody, fmt.Errorf("wishes are taken from nobody: --agent-user: %w", err)
 	}
 	id, err := strconv.ParseUint(u.Uid, 10, 32)
-	return uint32(id), err
+	if err != nil {
+		return nobody, fmt.Errorf("wishes are taken from nobody: --agent-user: %w", err)
+	}
+	return uint32(id), nil
 }
 
 func notify(log *slog.Logger, state string) {
