@@ -45,6 +45,7 @@ type Options struct {
 	ConnectTimeout    time.Duration // default 10 s: connection, handshake
 	StallTimeout      time.Duration // default 30 s: silence of the server
 	FetchTimeout      time.Duration // default 15 min: all of one Fetch
+	StepTimeout       time.Duration // default 5 min: one request of a cheaper way, before the next way is tried
 	MinBytesPerSecond int64         // default 256: slower, on average, than this is a dead link
 
 	MaxAdvertisementBytes int64 // default 8 MiB: the server's list of branches
@@ -72,6 +73,7 @@ func (o Options) withDefaults() Options {
 	def(&o.ConnectTimeout, 10*time.Second)
 	def(&o.StallTimeout, 30*time.Second)
 	def(&o.FetchTimeout, 15*time.Minute)
+	def(&o.StepTimeout, 5*time.Minute)
 	def64(&o.MinBytesPerSecond, 256)
 	def64(&o.MaxAdvertisementBytes, 8<<20)
 	def64(&o.MaxPackBytes, 64<<20)
@@ -104,7 +106,7 @@ type Desired struct {
 	URL       string    `json:"url"`     // without credentials
 	Branch    string    `json:"branch"`
 	File      string    `json:"file"`
-	How       string    `json:"how"`       // by which rung it came: depth-1
+	How       string    `json:"how"`       // by which rung it came: path, thin, incremental, depth-1
 	FetchedAt time.Time `json:"fetchedAt"` // this board's wall clock
 	Data      []byte    `json:"-"`
 }
@@ -156,10 +158,20 @@ type Clone struct {
 }
 
 // rejection is a head that is not fetched again, because it would be refused again.
+//
+// Hashes vouch for most reasons. Not for that more came than is allowed: damage on the way can look like it. Such a
+// head is asked for again, ever more rarely.
 type rejection struct {
 	head plumbing.Hash
 	err  *Error
+	wait int // fetches until it is asked for again; 0: it is not
+	left int // of those
 }
+
+const (
+	firstDoubtful = 4
+	maxDoubtful   = 1024 // fetches
+)
 
 // staged is what a publish needs, and no more.
 type staged struct {
@@ -361,17 +373,28 @@ func load(s *boltstore.Store) (*Desired, error) {
 
 // proven is nil if the store's objects still prove the document.
 func (c *Clone) proven(d *Desired) error {
-	p, err := prove(storeSource{c.store}, plumbing.NewHash(d.Revision), d.File, c.o.MaxFileBytes)
-	if err == nil && !bytes.Equal(p.data, d.Data) {
-		err = fmt.Errorf("%w: the document is not that of the revision", boltstore.ErrCorrupt)
-	}
+	_, err := prove(storeSource{c.store, d.Data}, plumbing.NewHash(d.Revision), d.File, c.o.MaxFileBytes)
 	return err
 }
 
-type storeSource struct{ s *boltstore.Store }
+// storeSource is what is stored: revision and folders as objects, the file as the document. To store that twice would
+// cost a page of flash more at each change.
+type storeSource struct {
+	s        *boltstore.Store
+	document []byte
+}
 
 func (s storeSource) get(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedObject, error) {
-	return s.s.EncodedObject(want, h)
+	if want != plumbing.BlobObject {
+		return s.s.EncodedObject(want, h)
+	}
+	if plumbing.ComputeHash(want, s.document) != h {
+		return nil, plumbing.ErrObjectNotFound
+	}
+	o := &plumbing.MemoryObject{}
+	o.SetType(want)
+	_, err := o.Write(s.document)
+	return o, err
 }
 
 // publish makes what was fetched, proven and validated the clone's state: on disk first, then for Desired.
@@ -432,6 +455,9 @@ func (c *Clone) write(st *staged) error {
 	return c.store.Update(func(tx *boltstore.Tx) error {
 		keep := make(map[plumbing.Hash]bool)
 		for _, o := range st.objects {
+			if o.Type() == plumbing.BlobObject {
+				continue // it is the document
+			}
 			keep[o.Hash()] = true
 			if tx.HasEncodedObject(o.Hash()) == nil {
 				continue // unchanged folders need not be written again

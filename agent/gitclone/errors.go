@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-
-	"github.com/go-git/go-git/v5/plumbing/transport"
 )
 
 // Kind sorts what can go wrong with the state repository into words that status, logs and scenarios share. It is an
@@ -98,6 +96,10 @@ var (
 	errNotGit      = errors.New("the answer is not git's")
 	errBytes       = errors.New("more bytes than allowed")
 	errHostKey     = errors.New("host key not accepted")
+	errAuth        = errors.New("not allowed, or no such repository")
+	errSays        = errors.New("the server says") // in git's own words; what follows is the server's
+	errCaps        = errors.New("more than allowed")
+	errStep        = errors.New("a step is out of time")
 )
 
 // classify sorts an error of the network or of go-git, which loses types on its way up. What cannot be told apart from
@@ -129,6 +131,17 @@ func clean(s string) string {
 // buildEra is a day before which no board that runs this can be: an earlier clock is wrong.
 var buildEra = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// sort is the kind of any error; "" of none.
+func sort(err error) Kind {
+	if err == nil {
+		return ""
+	}
+	if k := KindOf(err); k != "" {
+		return k
+	}
+	return kindOf(err)
+}
+
 func kindOf(err error) Kind {
 	var (
 		verify *tls.CertificateVerificationError
@@ -154,14 +167,12 @@ func kindOf(err error) Kind {
 		return ErrCertificate
 	case errors.Is(err, errBytes):
 		return ErrTooLarge
-	case errors.Is(err, errNotGit), errors.Is(err, errRedirect), errors.As(err, &record):
-		return ErrProtocol
-	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed),
-		errors.Is(err, transport.ErrRepositoryNotFound), has("unable to authenticate", "no supported methods remain", "dubious ownership"):
+	case errors.Is(err, errAuth), has("unable to authenticate", "no supported methods remain", "dubious ownership"):
 		return ErrAuthOrNotFound
-	case errors.Is(err, transport.ErrEmptyRemoteRepository):
-		return ErrRepositoryEmpty
-	case errors.Is(err, errStalled), errors.Is(err, errTooSlow), errors.Is(err, errTimeout), errors.Is(err, errUnavailable),
+	case errors.Is(err, errNotGit), errors.Is(err, errRedirect), errors.Is(err, errSays), errors.As(err, &record),
+		has("HTTP response to HTTPS client"):
+		return ErrProtocol
+	case errors.Is(err, errStep), errors.Is(err, errStalled), errors.Is(err, errTooSlow), errors.Is(err, errTimeout), errors.Is(err, errUnavailable),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &netErr):
 		return ErrOffline

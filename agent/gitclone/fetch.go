@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
-	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 )
 
 // Fetch asks the server for the branch's head, once, and publishes its document if it is new, proven and valid. A head
@@ -53,11 +51,24 @@ func (c *Clone) Fetch(ctx context.Context) (Fetched, error) {
 
 // refuse sorts an error, and remembers a head that would be refused again.
 func (c *Clone) refuse(head plumbing.Hash, err error) *Error {
-	e := classify("fetch from "+c.remote.safeURL(), err, c.o.Now(), c.remote.redact)
-	if !head.IsZero() && aboutContent(e.Kind) {
-		c.rejected = &rejection{head, e}
+	e := c.remote.sorted(err)
+	switch r := c.rejected; {
+	case head.IsZero() || !aboutContent(e.Kind):
+	case r != nil && r.head == head && r.err == e: // it is that one
+	case !errors.Is(e, errCaps):
+		c.rejected = &rejection{head: head, err: e}
+	default:
+		wait := firstDoubtful
+		if r != nil && r.head == head {
+			wait = min(max(2*r.wait, wait), maxDoubtful)
+		}
+		c.rejected = &rejection{head, e, wait, wait}
 	}
 	return e
+}
+
+func (r *remote) sorted(err error) *Error {
+	return classify("fetch from "+r.safeURL(), err, r.o.Now(), r.redact)
 }
 
 // origin is where a document comes from.
@@ -95,7 +106,8 @@ func (c *Clone) published() plumbing.Hash {
 }
 
 // question is all that a conversation with the server needs to know of the clone. It is a copy, so that a conversation
-// that does not end in time can be left behind: it writes to nothing of ours.
+// that does not end in time can be left behind: it writes to nothing of ours, and reads only what is stored, if that is
+// still open.
 type question struct {
 	published plumbing.Hash // the head for which there is nothing to do
 	rejected  *rejection
@@ -103,6 +115,7 @@ type question struct {
 	old       plumbing.Hash // the revision that a head must descend from; zero: none
 	active    plumbing.Hash // the revision that it would be good to descend from
 	accepted  string
+	stored    source // what proves old; nil if that is not whole
 }
 
 type answer struct {
@@ -126,7 +139,15 @@ func (c *Clone) ask(ctx context.Context) (plumbing.Hash, *staged, error) {
 	c.notesMu.Lock()
 	q := question{published: c.published(), rejected: c.rejected, staged: c.staged, accepted: c.accepted, active: plumbing.NewHash(c.o.ActiveRevision)}
 	c.notesMu.Unlock()
+	if r := c.rejected; r != nil && r.wait > 0 {
+		if r.left--; r.left < 0 {
+			q.rejected = nil
+		}
+	}
 	if d := c.desired.Load(); d != nil {
+		if c.store != nil && c.whole {
+			q.stored = storeSource{c.store, d.Data}
+		}
 		q.old, q.active = plumbing.NewHash(d.Revision), plumbing.ZeroHash
 	}
 	c.left.Add(1)
@@ -170,8 +191,11 @@ func (r *remote) converse(ctx context.Context, q question) (head plumbing.Hash, 
 		return head, nil, err
 	}
 	defer conv.close()
-	head, ok := conv.head(branchRef(r.o.Branch))
-	if !ok {
+	head = conv.head
+	switch {
+	case conv.empty:
+		return head, nil, fail(ErrRepositoryEmpty, "there is no revision at %s", r.safeURL())
+	case head.IsZero():
 		return head, nil, fail(ErrBranchGone, "there is no branch %s at %s", r.o.Branch, r.safeURL())
 	}
 	accepted := q.accepted == head.String()
@@ -183,30 +207,38 @@ func (r *remote) converse(ctx context.Context, q question) (head plumbing.Hash, 
 	case q.staged != nil && q.staged.head == head:
 		return head, q.staged, nil
 	}
+	st, err = r.climb(ctx, conv, q, accepted)
+	return head, st, err
+}
 
-	objects, how, err := r.download(ctx, conv, head)
-	if err != nil {
-		return head, nil, err
+// judge proves the descent of the revision and the file. A signature would be checked between the two. History comes
+// before the file: a rewritten history is the graver news.
+func (r *remote) judge(ctx context.Context, conv *conversation, have *objects, q question, accepted bool) (p *proof, notice string, err error) {
+	if have.ask == nil {
+		// All that will come is here. If it is not even a revision, a question about its history is in vain.
+		if p, err = prove(have, conv.head, r.o.File, r.o.MaxFileBytes); sort(err) == ErrProtocol {
+			return nil, "", err
+		}
 	}
-	p, err := prove(objects, head, r.o.File, r.o.MaxFileBytes)
-	if err != nil && KindOf(err) == ErrProtocol {
-		return head, nil, err // not even the revision is what it says
-	}
-	// A signature would be checked here. History comes before the file: a rewritten history is the graver news.
-	notice, herr := r.checkHistory(ctx, conv, objects, head, q, accepted)
+	notice, herr := r.checkHistory(ctx, conv, have, q, accepted)
 	if herr != nil {
-		return head, nil, herr
+		return nil, "", herr
 	}
-	if err != nil {
-		return head, nil, err
+	if have.ask != nil {
+		p, err = prove(have, conv.head, r.o.File, r.o.MaxFileBytes)
 	}
+	return p, notice, err
+}
+
+// stage is what is left to do when all is proven: is the document valid?
+func (r *remote) stage(head plumbing.Hash, p *proof, how, notice string) (*staged, error) {
 	if r.o.Validate != nil {
 		if err := r.o.Validate(r.o.File, p.data); err != nil {
-			return head, nil, fail(ErrFileInvalid, "%w", err)
+			return nil, fail(ErrFileInvalid, "%w", err)
 		}
 	}
 	subject, _, _ := strings.Cut(p.commit.Message, "\n")
-	return head, &staged{
+	return &staged{
 		head: head, objects: p.objects, notice: notice,
 		desired: Desired{
 			Revision: head.String(), Author: clean(p.commit.Author.Name), Subject: clean(subject), When: p.commit.Author.When,
@@ -215,37 +247,19 @@ func (r *remote) converse(ctx context.Context, q question) (head plumbing.Hash, 
 	}, nil
 }
 
-// download brings the head and what hangs below it: the one rung there is.
-func (r *remote) download(ctx context.Context, conv *conversation, head plumbing.Hash) (source, string, error) {
-	req, how := conv.request(head), "full"
-	if conv.can(capability.Shallow) {
-		req.Depth, how = packp.DepthCommits(1), "depth-1"
-	}
-	body, err := conv.pack(ctx, req)
-	if err != nil {
-		return nil, "", err
-	}
-	defer body.Close()
-	p, err := unpack(body, r.o)
-	if errors.Is(err, errBytes) {
-		err = fail(ErrTooLarge, "revision %s needs more than %d bytes", short(head), r.o.MaxPackBytes)
-	}
-	return p, how, err
-}
-
 // checkHistory applies Options.History to a new head.
-func (r *remote) checkHistory(ctx context.Context, conv *conversation, have source, head plumbing.Hash, q question, accepted bool) (notice string, err error) {
+func (r *remote) checkHistory(ctx context.Context, conv *conversation, have *objects, q question, accepted bool) (notice string, err error) {
 	if r.o.History == Follow || accepted {
 		return "", nil
 	}
-	old := q.old
+	head, old := conv.head, q.old
 	if old.IsZero() {
 		old = q.active
 	}
 	if old.IsZero() || old == head {
 		return "", nil
 	}
-	if q.old.IsZero() && !conv.can(capability.Filter) {
+	if q.old.IsZero() && !conv.filter {
 		return "", nil // all of the files of all of the history are too high a price for a notice
 	}
 	a, err := r.relate(ctx, conv, have, head, old)
@@ -261,6 +275,9 @@ func (r *remote) checkHistory(ctx context.Context, conv *conversation, have sour
 		return "", nil
 	case a == unconnected:
 		return "", fail(ErrHistoryRewritten, "revision %s does not descend from %s", short(head), short(old))
+	}
+	if have.tooLong != nil {
+		return "", fail(ErrHistoryRewritten, "revision %s cannot be shown to descend from %s: %w", short(head), short(old), have.tooLong)
 	}
 	return "", fail(ErrHistoryRewritten, "revision %s cannot be shown to descend from %s", short(head), short(old))
 }

@@ -6,8 +6,6 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
-	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
-	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 )
 
 // ancestry is what can be said about two revisions.
@@ -65,33 +63,45 @@ func walk(src source, head, old plumbing.Hash) (ancestry, error) {
 
 // relate finds out whether head descends from old: first in what has been fetched, where the parent often is; then by
 // asking for the revisions between the two, without folders and files if the server can leave them out.
-func (r *remote) relate(ctx context.Context, conv *conversation, have source, head, old plumbing.Hash) (ancestry, error) {
-	if a, err := walk(have, head, old); a != unknown || err != nil {
-		return a, err
+func (r *remote) relate(ctx context.Context, conv *conversation, have *objects, head, old plumbing.Hash) (ancestry, error) {
+	a, err := walk(have, head, old)
+	if a != unknown || err != nil || have.between || !conv.shallow {
+		return a, err // without shallow, all of the history has been fetched, and the server itself has no more
 	}
-	if !conv.can(capability.Shallow) {
-		return unknown, nil // then all of the history has been fetched, and the server itself has no more
-	}
-	req := conv.request(head)
+	have.between = true
 	// "I have old, and nothing before it." The server sends what is between, or, if old is not an ancestor, everything: it
 	// may not conclude from old that we have old's parents.
-	req.Shallows = []plumbing.Hash{old}
-	req.Haves = []plumbing.Hash{old}
-	if conv.can(capability.Filter) {
-		_ = req.Capabilities.Set(capability.Filter)
-		req.Filter = packp.FilterTreeDepth(0)
+	between := wants{want: head, have: old}
+	if conv.filter {
+		between.leave = foldersAndFiles
 	}
-	body, err := conv.pack(ctx, req)
+	limit := r.o.MaxPackBytes
+	if t := have.committed(old); !conv.filter && conv.since && !t.IsZero() {
+		// With their folders and files, everything is too much. Descendants are younger, if all clocks were right.
+		since := between
+		since.since, since.thin = t, conv.thin
+		a, err := r.between(ctx, conv, since, have, limit)
+		if a == descends || KindOf(err) == ErrOffline {
+			return a, err
+		}
+		limit = min(limit, maxSkewedBytes)
+	}
+	a, err = r.between(ctx, conv, between, have, limit)
+	if errors.Is(err, errCaps) {
+		have.tooLong = err // too long a history to tell
+		return unknown, nil
+	}
+	return a, err
+}
+
+// maxSkewedBytes is what is spent on a history that does not lead to the old revision in the order of its clocks: most
+// likely it has been rewritten.
+const maxSkewedBytes = 1 << 20
+
+func (r *remote) between(ctx context.Context, conv *conversation, q wants, have *objects, limit int64) (ancestry, error) {
+	p, err := r.pull(ctx, conv, q, &objects{stored: have.stored}, rungDepth1, limit)
 	if err != nil {
 		return unknown, err
 	}
-	defer body.Close()
-	p, err := unpack(body, r.o)
-	if KindOf(err) == ErrTooLarge || errors.Is(err, errBytes) {
-		return unknown, nil // too long a history to tell
-	}
-	if err != nil {
-		return unknown, err
-	}
-	return walk(p, head, old)
+	return walk(p, q.want, q.have)
 }

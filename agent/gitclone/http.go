@@ -1,6 +1,7 @@
 package gitclone
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -17,7 +18,7 @@ import (
 
 // newHTTPClient returns a client for one server: with deadlines where net/http has none by default, and with nothing
 // shared with the rest of the process.
-func newHTTPClient(o Options, ca []byte, l *link) (*http.Client, error) {
+func newHTTPClient(o Options, ca []byte) (*http.Client, error) {
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12, Time: o.Now}
 	if ca != nil {
 		pool, err := x509.SystemCertPool()
@@ -29,26 +30,126 @@ func newHTTPClient(o Options, ca []byte, l *link) (*http.Client, error) {
 		}
 		tlsConfig.RootCAs = pool
 	}
-	t := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment, // never for loopback
-		DialContext:           (&net.Dialer{Timeout: o.ConnectTimeout}).DialContext,
-		TLSClientConfig:       tlsConfig,
-		TLSHandshakeTimeout:   o.ConnectTimeout,
-		ResponseHeaderTimeout: o.StallTimeout,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConns:          1,
-		IdleConnTimeout:       90 * time.Second,
-	}
 	return &http.Client{
-		Transport: &guardedTransport{Transport: t, o: o, link: l},
+		Transport: &http.Transport{
+			Proxy:                 http.ProxyFromEnvironment, // never for loopback
+			DialContext:           (&net.Dialer{Timeout: o.ConnectTimeout}).DialContext,
+			TLSClientConfig:       tlsConfig,
+			TLSHandshakeTimeout:   o.ConnectTimeout,
+			ResponseHeaderTimeout: o.StallTimeout,
+			ForceAttemptHTTP2:     true,
+			MaxIdleConns:          1,
+			IdleConnTimeout:       90 * time.Second,
+		},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			from, to := via[0].URL, req.URL
-			if from.Scheme != to.Scheme || from.Host != to.Host {
+			switch {
+			case via[0].Method != http.MethodGet:
+				return http.ErrUseLastResponse // a request for a pack is not repeated elsewhere
+			case from.Scheme != to.Scheme || from.Host != to.Host || len(via) > 5:
 				return fmt.Errorf("%w: %s", errRedirect, to.Host)
 			}
 			return nil
 		},
 	}, nil
+}
+
+// httpLine is git over HTTP (gitprotocol-http(5)): one question about what there is, then requests, each by itself.
+type httpLine struct {
+	remote         *remote
+	client         *http.Client
+	base           string // URL of the repository, after redirects
+	user, password string
+}
+
+func (l *httpLine) stream() bool { return false }
+
+// close leaves the connection for the next fetch.
+func (l *httpLine) close() {}
+
+func (l *httpLine) abort() {}
+
+func (l *httpLine) forget() { l.base = l.remote.safeURL() }
+
+const infoRefs = "/info/refs"
+
+func (l *httpLine) hello(ctx context.Context) (*pktReader, error) {
+	p, at, err := l.do(ctx, http.MethodGet, infoRefs+"?service=git-upload-pack", nil, "application/x-git-upload-pack-advertisement")
+	if err != nil {
+		return nil, err
+	}
+	at, _, _ = strings.Cut(at, "?")
+	base, ok := strings.CutSuffix(at, infoRefs)
+	if !ok {
+		_ = p.close()
+		return nil, fmt.Errorf("%w: %s", errRedirect, at)
+	}
+	l.base = base
+	return p, nil
+}
+
+func (l *httpLine) ask(ctx context.Context, request []byte) (*pktReader, error) {
+	p, _, err := l.do(ctx, http.MethodPost, "/git-upload-pack", request, "application/x-git-upload-pack-result")
+	return p, err
+}
+
+// do bounds each answer in silence and in slowness, and refuses what is plainly not a git server's before it is parsed.
+// It returns the URL that answered.
+func (l *httpLine) do(ctx context.Context, method, path string, request []byte, wantType string) (_ *pktReader, at string, err error) {
+	link, o := &l.remote.link, l.remote.o
+	defer func() { link.note(err) }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer func() {
+		if err != nil {
+			cancel(nil)
+		}
+	}()
+	var body io.Reader
+	if request != nil {
+		body = bytes.NewReader(request)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, l.base+path, body)
+	if err != nil {
+		return nil, "", err
+	}
+	req.Header.Set("User-Agent", "git/2 (holdfast)") // some forges want to see git there
+	req.Header.Set("Git-Protocol", "version=2")
+	if request != nil {
+		req.Header.Set("Content-Type", "application/x-git-upload-pack-request")
+	}
+	if l.user != "" || l.password != "" {
+		req.SetBasicAuth(l.user, l.password)
+	}
+	res, err := l.client.Do(req)
+	if err != nil {
+		return nil, "", err
+	}
+	host := res.Request.URL.Host
+	b := &guardedBody{body: res.Body, ctx: ctx, cancel: cancel, link: link, stall: o.StallTimeout, rate: o.MinBytesPerSecond, start: time.Now()}
+	if err := l.refusal(res, b, host, wantType); err != nil {
+		_ = b.Close()
+		return nil, "", err
+	}
+	return newPktReader(b, b.Close), res.Request.URL.String(), nil
+}
+
+// refusal is what is wrong with an answer before it is parsed.
+func (l *httpLine) refusal(res *http.Response, body io.Reader, host, wantType string) error {
+	switch code := res.StatusCode; {
+	case code >= 500 || code == http.StatusTooManyRequests:
+		return fmt.Errorf("%w: %s answers %d", errUnavailable, host, code)
+	case code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound || code == http.StatusGone:
+		page, _ := io.ReadAll(io.LimitReader(body, 4<<10)) // a sentence of it is enough
+		return fmt.Errorf("%w: %s answers %d: %s", errAuth, host, code, clean(string(page)))
+	case code >= 300 && code < 400:
+		return fmt.Errorf("%w: %s answers %d to a request", errRedirect, host, code)
+	case code != http.StatusOK:
+		return fmt.Errorf("%w: %s answers %d", errNotGit, host, code)
+	}
+	if got, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";"); strings.TrimSpace(got) != wantType {
+		return fmt.Errorf("%w: %s answers with %q", errNotGit, host, got)
+	}
+	return nil
 }
 
 // link remembers what first went wrong on the way to the server: go-git formats such causes away.
@@ -77,90 +178,27 @@ func (l *link) take() error {
 	return err
 }
 
-// guardedTransport bounds each answer in bytes, in silence and in slowness, and refuses what is plainly not a git
-// server's before go-git parses it.
-type guardedTransport struct {
-	*http.Transport // and its CloseIdleConnections
-
-	o    Options
-	link *link
-}
-
-func (t *guardedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	res, err := t.roundTrip(req)
-	t.link.note(err)
-	return res, err
-}
-
-func (t *guardedTransport) roundTrip(req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancelCause(req.Context())
-	res, err := t.Transport.RoundTrip(req.WithContext(ctx))
-	if err != nil {
-		cancel(nil)
-		return nil, err
-	}
-	limit, wantType := t.o.MaxPackBytes, "application/x-git-upload-pack-result" // docs: gitprotocol-http(5)
-	if req.Method == http.MethodGet {
-		limit, wantType = t.o.MaxAdvertisementBytes, "application/x-git-upload-pack-advertisement"
-	}
-	if res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests {
-		_ = res.Body.Close()
-		cancel(nil)
-		return nil, fmt.Errorf("%w: %s answers %d", errUnavailable, req.URL.Host, res.StatusCode)
-	}
-	if res.StatusCode != http.StatusOK {
-		limit = 4 << 10 // an error page: a sentence of it is enough
-	} else if got, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";"); strings.TrimSpace(got) != wantType {
-		_ = res.Body.Close()
-		cancel(nil)
-		return nil, fmt.Errorf("%w: %s answers with %q", errNotGit, req.URL.Host, got)
-	}
-	res.Body = &guardedBody{
-		body: res.Body, ctx: ctx, cancel: cancel, left: limit, link: t.link, errorPage: res.StatusCode != http.StatusOK,
-		stall: t.o.StallTimeout, rate: t.o.MinBytesPerSecond, start: time.Now(),
-	}
-	return res, nil
-}
-
 // guardedBody cancels its request when the server is silent for stall, or slower than rate over a longer time.
 type guardedBody struct {
-	body      io.ReadCloser
-	ctx       context.Context
-	cancel    context.CancelCauseFunc
-	left      int64
-	link      *link
-	errorPage bool
-	stall     time.Duration
-	rate      int64 // bytes per second
-	start     time.Time
-	read      int64
+	body   io.ReadCloser
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	link   *link
+	stall  time.Duration
+	rate   int64 // bytes per second
+	start  time.Time
+	read   int64
 }
 
 func (b *guardedBody) Read(p []byte) (int, error) {
-	n, err := b.readBounded(p)
+	n, err := b.readWithin(p)
 	b.link.note(err)
-	return n, err
-}
-
-func (b *guardedBody) readBounded(p []byte) (int, error) {
-	if b.left <= 0 {
-		if b.errorPage {
-			return 0, io.EOF
-		}
-		// A body of exactly the limit is fine: look for one byte more.
-		var one [1]byte
-		if n, err := b.readWithin(one[:]); n == 0 {
-			return 0, err
-		}
-		return 0, errBytes
-	}
-	n, err := b.readWithin(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
 	b.read += int64(n)
 	b.link.down.Add(int64(n))
 	// The floor counts from after one stall's time, so that a server that packs first, or a slow start, is no offence.
 	if d := time.Since(b.start) - b.stall; err == nil && d > b.stall && b.read < b.rate*int64(d/time.Second) {
 		b.cancel(errTooSlow)
+		b.link.note(errTooSlow)
 		return n, errTooSlow
 	}
 	return n, err

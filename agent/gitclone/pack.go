@@ -27,7 +27,12 @@ type pack struct {
 	children map[int][]int           // entry → deltas against it
 	waiting  map[plumbing.Hash][]int // hash → deltas against it
 	solved   map[plumbing.ObjectType]bool
+	base     baseFunc
 }
+
+// baseFunc returns content that is here already and against which a delta may be; false if there is none. It vouches for
+// the hash.
+type baseFunc func(plumbing.Hash, plumbing.ObjectType) ([]byte, bool)
 
 // entry is one object of the stream: whole, or a delta until it is asked for.
 type entry struct {
@@ -47,18 +52,18 @@ func (e *entry) isDelta() bool { return e.typ.IsDelta() }
 // what is beyond that is meant to hurt.
 const maxInflation = 16
 
-// unpack reads a whole pack and checks its sum.
-func unpack(r io.Reader, o Options) (*pack, error) {
+// unpack reads a whole pack and checks its sum. base may be nil.
+func unpack(r io.Reader, o Options, base baseFunc) (*pack, error) {
 	s := packfile.NewScanner(r)
 	_, count, err := s.Header()
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the pack: %w", err)
 	}
 	if int64(count) > int64(o.MaxObjects) {
-		return nil, fail(ErrTooLarge, "the server sends %d objects, %d are allowed", count, o.MaxObjects)
+		return nil, fail(ErrTooLarge, "the server sends %d objects, %d are allowed: %w", count, o.MaxObjects, errCaps)
 	}
 	p := &pack{
-		o: o, known: make(map[plumbing.Hash]int), large: make(map[plumbing.Hash]int64),
+		o: o, base: base, known: make(map[plumbing.Hash]int), large: make(map[plumbing.Hash]int64),
 		children: make(map[int][]int), waiting: make(map[plumbing.Hash][]int), solved: make(map[plumbing.ObjectType]bool),
 	}
 	inflated := int64(0)
@@ -68,7 +73,7 @@ func unpack(r io.Reader, o Options) (*pack, error) {
 			return nil, fmt.Errorf("cannot read the pack: %w", err)
 		}
 		if h.Length < 0 || h.Length > maxInflation*o.MaxPackBytes-inflated {
-			return nil, fail(ErrTooLarge, "the pack inflates to more than %d bytes", maxInflation*o.MaxPackBytes)
+			return nil, fail(ErrTooLarge, "the pack inflates to more than %d bytes: %w", maxInflation*o.MaxPackBytes, errCaps)
 		}
 		inflated += h.Length
 		if err := p.read(s, h); err != nil {
@@ -147,7 +152,7 @@ func (p *pack) read(s *packfile.Scanner, h *packfile.ObjectHeader) error {
 // keep accounts for bytes that stay in memory.
 func (p *pack) keep(n int64) error {
 	if p.kept += n; p.kept > p.o.MaxMemoryBytes {
-		return fail(ErrTooLarge, "what the server sends needs more than %d bytes of memory", p.o.MaxMemoryBytes)
+		return fail(ErrTooLarge, "what the server sends needs more than %d bytes of memory: %w", p.o.MaxMemoryBytes, errCaps)
 	}
 	return nil
 }
@@ -192,13 +197,30 @@ func (p *pack) get(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedO
 }
 
 // solve applies the deltas of one type, each once, bases before those that wait for them. A pack is thin if a base is not
-// in it. That was not asked for: such a delta stays unsolved, and who needs its object does not find it.
+// in it: then it is what is stored, which has our path and no other. A delta against other devices' files stays
+// unsolved, and who needs its object does not find it.
 func (p *pack) solve(want plumbing.ObjectType) error {
 	p.solved[want] = true
 	var todo []int
 	for i := range p.entries {
 		if p.entries[i].typ == want {
 			todo = append(todo, i)
+		}
+	}
+	if p.base != nil {
+		for h := range p.waiting {
+			if _, here := p.known[h]; here {
+				continue
+			}
+			b, ok := p.base(h, want)
+			if !ok {
+				continue
+			}
+			if err := p.keep(entryBytes + int64(len(b))); err != nil {
+				return err
+			}
+			todo, p.known[h] = append(todo, len(p.entries)), len(p.entries)
+			p.entries = append(p.entries, entry{typ: want, hash: h, content: b})
 		}
 	}
 	for len(todo) > 0 {

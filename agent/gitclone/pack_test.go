@@ -164,7 +164,7 @@ func TestHostilePacks(t *testing.T) {
 			r := tt.pack()
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			p, err := unpack(r, o)
+			p, err := unpack(r, o, nil)
 			for _, want := range []plumbing.ObjectType{plumbing.CommitObject, plumbing.TreeObject, plumbing.BlobObject} {
 				if err == nil {
 					_, err = p.get(plumbing.NewHash(strings.Repeat("1", 40)), want)
@@ -240,7 +240,7 @@ func FuzzUnpack(f *testing.F) {
 			sum := sha1.Sum(b[:len(b)-20])
 			b = append(bytes.Clone(b[:len(b)-20]), sum[:]...)
 		}
-		p, err := unpack(bytes.NewReader(b), o)
+		p, err := unpack(bytes.NewReader(b), o, nil)
 		if err != nil {
 			return
 		}

@@ -108,7 +108,7 @@ func (r *repo) serve() (*server, string) {
 	s := &server{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		s.mu.Lock()
-		s.requests = append(s.requests, q.Method+" "+q.URL.Path)
+		s.requests = append(s.requests, what(q))
 		front := s.front
 		s.mu.Unlock()
 		if front != nil {
@@ -119,6 +119,19 @@ func (r *repo) serve() (*server, string) {
 	}))
 	r.t.Cleanup(s.Close)
 	return s, s.URL + "/state.git"
+}
+
+// what names a request: GET, LS-REFS, or POST for one for a pack.
+func what(q *http.Request) string {
+	if q.Method != http.MethodPost {
+		return q.Method + " " + q.URL.Path
+	}
+	b, _ := io.ReadAll(q.Body)
+	q.Body = io.NopCloser(bytes.NewReader(b))
+	if bytes.Contains(b, []byte("command=ls-refs")) {
+		return "LS-REFS " + q.URL.Path
+	}
+	return q.Method + " " + q.URL.Path
 }
 
 func (s *server) setFront(f func(http.ResponseWriter, *http.Request, http.Handler)) {

@@ -1,11 +1,9 @@
 package gitclone
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
@@ -13,26 +11,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-git/go-git/v5/plumbing/format/pktline"
-	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
-	"github.com/go-git/go-git/v5/plumbing/transport"
 	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
 	"golang.org/x/crypto/ssh"
 )
 
-// sshSession is git over SSH. go-git's own has no deadline on anything but the connection, so that a server that accepts
-// and then says nothing would hold a goroutine and a socket for ever; it also reads the user's ssh_config.
-type sshSession struct {
-	stop   func() bool // of the context
-	client *ssh.Client
-	in     io.WriteCloser
-	out    io.Reader
-	stderr *tail
-	limit  int64 // bytes of the advertisement
-}
-
-// dialSSH connects, proves the host's key against known_hosts, and starts git-upload-pack.
-func (r *remote) dialSSH(ctx context.Context) (_ session, err error) {
+// startSSH starts git-upload-pack over SSH. go-git's own client has no deadline on anything but the connection, so that a
+// server that accepts and then says nothing would hold a goroutine and a socket for ever; it also reads the user's
+// ssh_config. The host's key is proven against known_hosts.
+func (r *remote) startSSH(ctx context.Context) (_ *process, err error) {
 	ep := r.endpoint
 	port := ep.Port
 	if port == 0 {
@@ -93,68 +79,33 @@ func (r *remote) dialSSH(ctx context.Context) (_ session, err error) {
 		return nil, err
 	}
 	client := ssh.NewClient(c, chans, reqs)
-	s := &sshSession{stop: stop, client: client, stderr: &tail{max: 1 << 10}, limit: r.o.MaxAdvertisementBytes}
 	sess, err := client.NewSession()
 	if err != nil {
 		return nil, err
 	}
-	sess.Stderr = s.stderr
-	if s.in, err = sess.StdinPipe(); err != nil {
+	p := &process{stderr: &tail{max: 1 << 10}}
+	sess.Stderr = p.stderr
+	if p.in, err = sess.StdinPipe(); err != nil {
 		return nil, err
 	}
-	if s.out, err = sess.StdoutPipe(); err != nil {
+	out, err := sess.StdoutPipe()
+	if err != nil {
 		return nil, err
 	}
-	return s, sess.Start("git-upload-pack " + shellQuote(ep.Path))
-}
-
-func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error) {
-	refs := packp.NewAdvRefs()
-	err := refs.Decode(io.LimitReader(s.out, s.limit))
-	var line *pktline.ErrorLine
-	switch {
-	case errors.Is(err, packp.ErrEmptyAdvRefs), err == nil && refs.IsEmpty():
-		return nil, transport.ErrEmptyRemoteRepository
-	case errors.Is(err, packp.ErrEmptyInput):
-		_ = s.client.Close() // then all of stderr has come
-		_ = s.client.Wait()
-		if said := clean(s.stderr.String()); said != "" {
-			return nil, fail(ErrAuthOrNotFound, "the server says: %s", said)
-		}
-		return nil, io.ErrUnexpectedEOF
-	case errors.As(err, &line):
-		return nil, fail(ErrAuthOrNotFound, "the server says: %s", clean(line.Text))
-	case err != nil:
+	p.out = newPktReader(out, nil)
+	p.kill = func() { _ = raw.Close() }
+	p.end = sync.OnceFunc(func() {
+		stop()
+		_ = client.Close() // then all of stderr has come
+		_ = client.Wait()
+	})
+	// Many servers do not accept it (sshd: AcceptEnv GIT_PROTOCOL), and then speak the older protocol. No answer is waited
+	// for: that would be one more time to the server and back.
+	_, err = sess.SendRequest("env", false, ssh.Marshal(struct{ Name, Value string }{gitProtocolName, gitProtocolValue}))
+	if err != nil {
 		return nil, err
 	}
-	transport.FilterUnsupportedCapabilities(refs.Capabilities)
-	return refs, nil
-}
-
-func (s *sshSession) UploadPack(_ context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
-	if err := req.Validate(); err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	if err := errors.Join(req.UploadRequest.Encode(&b), req.UploadHaves.Encode(&b, true), pktline.NewEncoder(&b).Encodef("done\n")); err != nil {
-		return nil, err
-	}
-	if _, err := s.in.Write(b.Bytes()); err != nil {
-		return nil, err
-	}
-	if err := s.in.Close(); err != nil {
-		return nil, err
-	}
-	res := packp.NewUploadPackResponse(req)
-	if err := res.Decode(io.NopCloser(s.out)); err != nil {
-		return nil, fmt.Errorf("cannot read the server's answer: %w", err)
-	}
-	return res, nil
-}
-
-func (s *sshSession) Close() error {
-	s.stop()
-	return s.client.Close()
+	return p, sess.Start("git-upload-pack " + shellQuote(ep.Path))
 }
 
 // deadlineConn gives each read and each write a deadline. Reads are outstanding for as long as the connection lives,
@@ -178,26 +129,6 @@ func (c *deadlineConn) Read(p []byte) (int, error) {
 func (c *deadlineConn) Write(p []byte) (int, error) {
 	_ = c.SetWriteDeadline(time.Now().Add(c.stall))
 	return c.Conn.Write(p)
-}
-
-// tail keeps the first bytes of what a stranger writes.
-type tail struct {
-	mu  sync.Mutex
-	max int
-	b   []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p[:min(len(p), t.max-len(t.b))]...)
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.b)
 }
 
 // shellQuote quotes for the shell at the other end, as git does.

@@ -248,6 +248,7 @@ func (s *Store) open(bo *bbolt.Options) error {
 	})
 	switch {
 	case err == nil:
+		s.db.AllocSize = 0 // a file grows by what it needs, and not to the size of its mapping, which would double it
 		return nil
 	case errors.Is(err, berrors.ErrTimeout):
 		return ErrLocked
