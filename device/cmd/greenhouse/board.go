@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/cgi"
@@ -24,11 +25,16 @@ import (
 type board struct {
 	dir, device, config, holdfast string
 	start                         time.Time
+	initial                       map[string]string // the device's actuators before anybody wrote to it
 
-	mu   sync.Mutex // of out
-	out  io.Writer
-	cut  atomic.Bool // the network to the git server is
-	http *http.Server
+	mu    sync.Mutex // of out, told and moved
+	out   io.Writer
+	told  seen                 // what the narrator has told of, for await
+	moved map[string]time.Time // when the demo moved an actuator by hand
+
+	cut          atomic.Bool // the network to the git server is
+	http         *http.Server
+	guard, agent *process
 	// processes in the order of their start
 	processes []*process
 }
@@ -47,6 +53,21 @@ func (b *board) say(who, format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	fmt.Fprintf(b.out, "%5.1fs  %-7s %s\n", time.Since(b.start).Seconds(), who, fmt.Sprintf(format, args...))
+}
+
+// print prints text as it is, not amid a line.
+func (b *board) print(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fmt.Fprint(b.out, text)
+}
+
+// publish lets await see what has been told.
+func (b *board) publish(s seen) {
+	s.putBack = maps.Clone(s.putBack)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told = s
 }
 
 // sibling finds a binary beside this one, then on PATH.
@@ -76,8 +97,7 @@ func (b *board) up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	guard, err := sibling("holdfast-guard")
-	if err != nil {
+	if _, err := sibling("holdfast-guard"); err != nil {
 		return err
 	}
 	if b.holdfast, err = sibling("holdfast"); err != nil {
@@ -96,15 +116,29 @@ func (b *board) up(ctx context.Context) error {
 	if b.device, err = b.startDevice(self); err != nil {
 		return err
 	}
+	var s struct{ Actuators map[string]string }
+	if err := b.get(ctx, "/state", &s); err != nil {
+		return err
+	}
+	b.initial = s.Actuators
 	b.config = filepath.Join(b.dir, "holdfast.yaml")
-	text := fmt.Sprintf(configuration, b.device, url, filepath.Join(b.dir, "lib"), filepath.Join(b.dir, "run"))
+	text := fmt.Sprintf(configuration, b.device, url, maxCelsius, fatalCelsius, soakSeconds, filepath.Join(b.dir, "lib"), filepath.Join(b.dir, "run"))
 	if err := os.WriteFile(b.config, []byte(text), 0o644); err != nil {
 		return err
 	}
-	if _, err := b.run("guard", nil, guard, "--config", b.config); err != nil {
+	return b.startHoldfast()
+}
+
+// startHoldfast starts guard and agent. The order does not matter.
+func (b *board) startHoldfast() error {
+	guard, err := sibling("holdfast-guard")
+	if err != nil {
 		return err
 	}
-	_, err = b.run("agent", nil, b.holdfast, "run", "--config", b.config)
+	if b.guard, err = b.run("guard", nil, guard, "--config", b.config); err != nil {
+		return err
+	}
+	b.agent, err = b.run("agent", nil, b.holdfast, "run", "--config", b.config)
 	return err
 }
 
@@ -276,6 +310,9 @@ func (b *board) set(ctx context.Context, actuator, value string) error {
 	if err != nil {
 		return err
 	}
+	b.mu.Lock()
+	b.moved[actuator] = time.Now()
+	b.mu.Unlock()
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err
@@ -285,4 +322,16 @@ func (b *board) set(ctx context.Context, actuator, value string) error {
 		return fmt.Errorf("the device answered %s to %s", resp.Status, body)
 	}
 	return nil
+}
+
+// since says for how long an actuator was away until then, if it was the demo that moved it.
+func (b *board) since(actuator string, until time.Time) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at, ok := b.moved[actuator]
+	if !ok {
+		return ""
+	}
+	delete(b.moved, actuator)
+	return fmt.Sprintf(" after %v", until.Sub(at).Round(time.Millisecond))
 }

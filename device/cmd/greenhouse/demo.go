@@ -7,14 +7,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"os/signal"
+	"syscall"
 	"time"
 )
 
 const demoHelp = `Usage: greenhouse demo [flags]
 
 Starts a whole Holdfast on loopback, in a folder of its own: a state repository behind git's own HTTP server, a simulated
-greenhouse, the guard and the agent. It says what to do, and tells what happens, a line each. Ctrl-C ends all of it and removes the folder.
+greenhouse, the guard and the agent. It says what to do, and tells what happens, a line each. Commands on its
+standard input cut the network or the power, open the door, and ask Holdfast; 'help' lists them. Ctrl-C ends all of it and removes the folder.
 
 With --script it plays the story by itself, and exits 0 only if all of it came true.
 
@@ -22,6 +24,12 @@ With --script it plays the story by itself, and exits 0 only if all of it came t
 
 // speedUp is simulated time per real time in the demo: the lamp's 20 minutes of overheating take ten seconds.
 const speedUp = 120
+
+// soakSeconds is how long a trial's checks must hold in the demo: a lamp in a closed house overheats it a little sooner.
+const soakSeconds = 18
+
+// The demo's limits: above the first a check does not hold, above the second a trial fails at once.
+const maxCelsius, fatalCelsius = 31, 33
 
 // configuration is what a board would have in /etc/holdfast/holdfast.yaml, but with everything short.
 const configuration = `# The demo's configuration: short intervals, and a check that takes a lamp's time.
@@ -41,7 +49,7 @@ guard:
   diskFloor: 1MiB
   checks:
     # A lamp in a closed house overheats it in 20 minutes; here a minute takes half a second.
-    - {name: not-too-hot, reading: temperature, max: 31, fatalMax: 33, soak: 18s}
+    - {name: not-too-hot, reading: temperature, max: %d, fatalMax: %d, soak: %ds}
 state: %s
 run: %s
 `
@@ -65,7 +73,20 @@ func demo(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "greenhouse demo: unexpected argument %q\n", fs.Arg(0))
 		return exitMisuse
 	}
-	err := playDemo(ctx, *script, *keep, stdout)
+	// A closed terminal or pipe ends it like Ctrl-C. In the background of a terminal there is nobody who types: reading fails, and does not stop it.
+	if !signal.Ignored(syscall.SIGHUP) {
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGPIPE)
+	defer stop()
+	signal.Ignore(syscall.SIGTTIN)
+	var in io.Reader
+	if !*script {
+		in = os.Stdin
+	}
+	err := playDemo(ctx, in, *keep, stdout)
 	if err != nil && !(errors.Is(err, context.Canceled) && !*script) {
 		fmt.Fprintf(stderr, "greenhouse demo: %v\n", err)
 		return exitNotFine
@@ -73,7 +94,8 @@ func demo(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitFine
 }
 
-func playDemo(ctx context.Context, script, keep bool, out io.Writer) (err error) {
+// playDemo obeys in, or plays the story if that is nil.
+func playDemo(ctx context.Context, in io.Reader, keep bool, out io.Writer) (err error) {
 	// A Unix socket's path may be 107 bytes at most (unix(7)), so not below a long TMPDIR.
 	root := os.TempDir()
 	if len(root) > 60 {
@@ -83,7 +105,7 @@ func playDemo(ctx context.Context, script, keep bool, out io.Writer) (err error)
 	if err != nil {
 		return err
 	}
-	b := &board{dir: dir, out: out, start: time.Now()}
+	b := &board{dir: dir, out: out, start: time.Now(), moved: map[string]time.Time{}}
 	defer func() {
 		b.stop()
 		switch {
@@ -99,29 +121,25 @@ func playDemo(ctx context.Context, script, keep bool, out io.Writer) (err error)
 		return err
 	}
 	b.say("demo", "up: a greenhouse at %s, %d times faster than the sun; folder %s", b.device, speedUp, dir)
-	// The narrator ends with the demo; it only looks.
-	told, quiet := context.WithCancel(ctx)
+	// The narrator only looks, and ends with the demo; without it nothing comes true.
+	told, quiet := context.WithCancelCause(ctx)
 	done := make(chan struct{})
-	go func() { defer close(done); b.narrate(told) }()
-	defer func() { quiet(); <-done }()
-	if script {
-		return b.story(ctx)
+	go func() {
+		defer close(done)
+		quiet(b.narrate(told))
+	}()
+	defer func() { quiet(nil); <-done }()
+	if in == nil {
+		return b.story(told)
 	}
-	cli := fmt.Sprintf("%s --config %s", b.holdfast, b.config)
-	fmt.Fprintf(out, `
-  Edit    %s
-  then    git -C %s commit -am "my change"     and watch this window.
-
-  Try     pump: on                   a good change: tried, passed, kept
-          vent: off  and  lamp: on   a bad one: the house overheats, it is undone, marked and held
-          the same again, or a fix (vent: on, fan: on, lamp: on)
-          curl -d '{"actuators":{"door":"open"}}' %s/sim/set      somebody opens the door
-  Look    %s status
-          %s marks
-  End     Ctrl-C
-
-`, filepath.Join(b.work(), "greenhouse.yaml"), b.work(), b.device, cli, cli)
-	<-ctx.Done()
-	fmt.Fprintln(out, "\nstopping")
-	return ctx.Err()
+	b.print(b.intro())
+	err = b.obey(told, in)
+	b.print("\nstopping\n")
+	switch {
+	case errors.Is(err, errQuit):
+		return nil
+	case ctx.Err() == nil && context.Cause(told) != nil:
+		return context.Cause(told)
+	}
+	return err
 }
