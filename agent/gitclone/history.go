@@ -80,8 +80,8 @@ func (r *remote) relate(ctx context.Context, conv *conversation, have *objects, 
 		// With their folders and files, everything is too much. Descendants are younger, if all clocks were right.
 		since := between
 		since.since, since.thin = t, conv.thin
-		a, err := r.between(ctx, conv, since, have, limit)
-		if a == descends || KindOf(err) == ErrOffline {
+		// A server may die over it when the head is older: that looks like a broken link, and is no answer.
+		if a, err := r.between(ctx, conv, since, have, limit); a == descends || ctx.Err() != nil {
 			return a, err
 		}
 		limit = min(limit, maxSkewedBytes)

@@ -74,7 +74,7 @@ func (r *remote) open(ctx context.Context) (line, *speaks, error) {
 	case "file":
 		return &streamLine{start: func() (*process, error) { return r.startLocal(ctx) }}, nil, nil
 	case "ssh":
-		return &streamLine{start: func() (*process, error) { return r.startSSH(ctx) }}, nil, nil
+		return r.sshLine(ctx), nil, nil
 	}
 	user, password, err := r.basicAuth()
 	if err != nil {

@@ -8,17 +8,48 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
 	"golang.org/x/crypto/ssh"
 )
 
-// startSSH starts git-upload-pack over SSH. go-git's own client has no deadline on anything but the connection, so that a
+// sshLine is git-upload-pack over SSH, all of a conversation on one connection.
+func (r *remote) sshLine(ctx context.Context) line {
+	var c *sshConn
+	return &streamLine{
+		start: func() (_ *process, err error) {
+			if c == nil {
+				if c, err = r.dialSSH(ctx); err != nil {
+					return nil, err
+				}
+			}
+			return c.start("git-upload-pack " + shellQuote(r.endpoint.Path))
+		},
+		hang: func() {
+			if c != nil {
+				c.close()
+			}
+		},
+	}
+}
+
+// sshConn is a connection whose host is proven.
+type sshConn struct {
+	raw    net.Conn
+	client *ssh.Client
+	stop   func() bool // of the context
+}
+
+func (c *sshConn) close() {
+	c.stop()
+	_ = c.client.Close()
+}
+
+// dialSSH connects, and proves the host's key against known_hosts. go-git's own client has no deadline on anything but the connection, so that a
 // server that accepts and then says nothing would hold a goroutine and a socket for ever; it also reads the user's
-// ssh_config. The host's key is proven against known_hosts.
-func (r *remote) startSSH(ctx context.Context) (_ *process, err error) {
+// ssh_config.
+func (r *remote) dialSSH(ctx context.Context) (_ *sshConn, err error) {
 	ep := r.endpoint
 	port := ep.Port
 	if port == 0 {
@@ -78,8 +109,12 @@ func (r *remote) startSSH(ctx context.Context) (_ *process, err error) {
 	if err != nil {
 		return nil, err
 	}
-	client := ssh.NewClient(c, chans, reqs)
-	sess, err := client.NewSession()
+	return &sshConn{raw, ssh.NewClient(c, chans, reqs), stop}, nil
+}
+
+// start runs a command at the other end.
+func (c *sshConn) start(command string) (*process, error) {
+	sess, err := c.client.NewSession()
 	if err != nil {
 		return nil, err
 	}
@@ -93,19 +128,16 @@ func (r *remote) startSSH(ctx context.Context) (_ *process, err error) {
 		return nil, err
 	}
 	p.out = newPktReader(out, nil)
-	p.kill = func() { _ = raw.Close() }
-	p.end = sync.OnceFunc(func() {
-		stop()
-		_ = client.Close() // then all of stderr has come
-		_ = client.Wait()
-	})
+	p.kill = func() { _ = c.raw.Close() }
+	p.end = func() { _ = sess.Close() }
+	p.drain = func() { _ = sess.Wait() } // no longer than the connection's deadlines
 	// Many servers do not accept it (sshd: AcceptEnv GIT_PROTOCOL), and then speak the older protocol. No answer is waited
 	// for: that would be one more time to the server and back.
 	_, err = sess.SendRequest("env", false, ssh.Marshal(struct{ Name, Value string }{gitProtocolName, gitProtocolValue}))
 	if err != nil {
 		return nil, err
 	}
-	return p, sess.Start("git-upload-pack " + shellQuote(ep.Path))
+	return p, sess.Start(command)
 }
 
 // deadlineConn gives each read and each write a deadline. Reads are outstanding for as long as the connection lives,

@@ -10,10 +10,11 @@ import (
 	"sync/atomic"
 )
 
-// streamLine is git-upload-pack at the other end of a pipe: over SSH, or run here for a local path. In protocol v2 it
-// takes one request after the other; before that it takes one, and must be started anew for the next.
+// streamLine is git-upload-pack at the other end of a pipe: over SSH, or run here for a local path. It must be started
+// anew for each pack, over SSH on the same connection.
 type streamLine struct {
 	start func() (*process, error) // it lives as long as the conversation, whatever request it is started for
+	hang  func()                   // up: ends what start left open for the next; may be nil
 	now   *process
 	kill  atomic.Pointer[func()]
 }
@@ -24,7 +25,8 @@ type process struct {
 	out    *pktReader
 	stderr *tail
 	kill   func() // of now, for another goroutine
-	end    func() // waits until all of stderr has come
+	drain  func() // waits until all of stderr has come
+	end    func()
 }
 
 // gitProtocol is how v2 is asked for where there are no headers.
@@ -41,6 +43,13 @@ func (l *streamLine) abort() {
 }
 
 func (l *streamLine) close() {
+	l.end()
+	if l.hang != nil {
+		l.hang()
+	}
+}
+
+func (l *streamLine) end() {
 	if l.now != nil {
 		l.now.end()
 		l.now = nil
@@ -48,7 +57,7 @@ func (l *streamLine) close() {
 }
 
 func (l *streamLine) hello(context.Context) (*pktReader, error) {
-	l.close()
+	l.end()
 	p, err := l.start()
 	if err != nil {
 		return nil, err
@@ -56,7 +65,7 @@ func (l *streamLine) hello(context.Context) (*pktReader, error) {
 	l.now = p
 	l.kill.Store(&p.kill)
 	if _, err := p.out.r.Peek(1); errors.Is(err, io.EOF) {
-		p.end()
+		p.drain()
 		if said := clean(p.stderr.String()); said != "" {
 			return nil, fail(ErrAuthOrNotFound, "the server says: %s", said)
 		}
@@ -101,6 +110,7 @@ func (r *remote) startLocal(ctx context.Context) (*process, error) {
 		_ = out.Close()  // over what it cannot write
 		_ = cmd.Wait()
 	})
+	p.drain = p.end
 	return p, nil
 }
 

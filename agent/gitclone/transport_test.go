@@ -179,7 +179,8 @@ func newSigner(t *testing.T) (ssh.Signer, []byte) {
 	return s, pem.EncodeToMemory(block)
 }
 
-func serveSSH(t *testing.T, allowed ssh.PublicKey) *sshServer {
+// serveSSH serves; env is sshd's AcceptEnv GIT_PROTOCOL.
+func serveSSH(t *testing.T, allowed ssh.PublicKey, env bool) *sshServer {
 	t.Helper()
 	host, _ := newSigner(t)
 	config := &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata, k ssh.PublicKey) (*ssh.Permissions, error) {
@@ -200,13 +201,13 @@ func serveSSH(t *testing.T, allowed ssh.PublicKey) *sshServer {
 			if err != nil {
 				return
 			}
-			go serveSSHConn(conn, config)
+			go serveSSHConn(conn, config, env)
 		}
 	}()
 	return &sshServer{l.Addr().String(), host}
 }
 
-func serveSSHConn(conn net.Conn, config *ssh.ServerConfig) {
+func serveSSHConn(conn net.Conn, config *ssh.ServerConfig, env bool) {
 	defer conn.Close()
 	_, chans, reqs, err := ssh.NewServerConn(conn, config)
 	if err != nil {
@@ -220,14 +221,21 @@ func serveSSHConn(conn net.Conn, config *ssh.ServerConfig) {
 		}
 		go func() {
 			defer ch.Close()
+			environ := gitEnv()
 			for q := range reqs {
+				if q.Type == "env" && env {
+					var v struct{ Name, Value string }
+					if ssh.Unmarshal(q.Payload, &v) == nil {
+						environ = append(environ, v.Name+"="+v.Value)
+					}
+				}
 				if q.Type != "exec" {
 					_ = q.Reply(false, nil)
 					continue
 				}
 				_ = q.Reply(true, nil)
 				cmd := exec.Command("sh", "-c", string(q.Payload[4:]))
-				cmd.Env = gitEnv()
+				cmd.Env = environ
 				cmd.Stdout, cmd.Stderr = ch, ch.Stderr()
 				in, err := cmd.StdinPipe()
 				if err != nil {
@@ -249,7 +257,7 @@ func TestSSH(t *testing.T) {
 	r := newRepo(t)
 	one := r.set("pump: on\n")
 	signer, key := newSigner(t)
-	srv := serveSSH(t, signer.PublicKey())
+	srv := serveSSH(t, signer.PublicKey(), false)
 	dir := t.TempDir()
 	file := func(name string, b []byte) string {
 		p := filepath.Join(dir, name)

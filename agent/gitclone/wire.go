@@ -46,8 +46,7 @@ type conversation struct {
 	speaks
 	head  plumbing.Hash // zero: there is no such branch
 	empty bool          // there is no branch at all
-	used  bool          // the stream has carried a request
-	stale bool          // the stream has been left in the middle of an answer
+	stale bool          // the stream can carry no further request
 }
 
 // dial asks for the head. Over HTTP, a server that is known to speak v2 is asked at once; if its answer makes no sense, it
@@ -102,7 +101,7 @@ func (c *conversation) hello(ctx context.Context) error {
 		return err
 	}
 	defer p.close()
-	p.left, c.speaks, c.used, c.stale = c.remote.o.MaxAdvertisementBytes, speaks{}, false, false
+	p.left, c.speaks, c.stale = c.remote.o.MaxAdvertisementBytes, speaks{}, false
 	b, m, err := p.next()
 	if err == nil && m == pktData && strings.HasPrefix(string(b), "# service=") {
 		if b, m, err = p.next(); err == nil && m == pktFlush {
@@ -314,7 +313,7 @@ func (c *conversation) askPack(ctx context.Context, q wants, limit int64) (io.Re
 	if c.v2 {
 		find = findPackV2
 	}
-	c.stale = true // until the pack has been read to its end
+	c.stale = true
 	if err := find(p, q); err != nil {
 		_ = p.close()
 		return nil, err
@@ -326,9 +325,11 @@ func (c *conversation) askPack(ctx context.Context, q wants, limit int64) (io.Re
 	return b, nil
 }
 
-// send sends a request. A stream of the older protocol carries one, and one that was left in the middle of an answer none.
+// send sends a request. A stream that was left in the middle of an answer carries none, and one of the older protocol none
+// after its first. Nor is one of v2 asked for a second pack: git keeps the boundaries of the first in mind, and then denies
+// that a revision has parents.
 func (c *conversation) send(ctx context.Context, request []byte) (*pktReader, error) {
-	if c.line.stream() && (c.stale || c.used && !c.v2) {
+	if c.line.stream() && c.stale {
 		before, head, empty := c.speaks, c.head, c.empty
 		if err := c.hello(ctx); err != nil {
 			return nil, err
@@ -338,7 +339,6 @@ func (c *conversation) send(ctx context.Context, request []byte) (*pktReader, er
 		}
 		c.head, c.empty = head, empty // it is read once
 	}
-	c.used, c.stale = true, false
 	return c.line.ask(ctx, request)
 }
 
@@ -475,7 +475,7 @@ func (b *packBody) Read(p []byte) (int, error) {
 
 func (b *packBody) Close() error {
 	if b.side != nil && b.side.done {
-		b.conv.stale, b.p.ended = false, true
+		b.p.ended = true
 	}
 	return b.p.close()
 }
