@@ -50,14 +50,14 @@ lint:
 measure: ## the figures of the README, with the default intervals
 	@go test ./agent/scenario -count=1 -timeout 15m -run "TestMeasure$$" -v -tags measure | grep "^|"
 
-race: ## unit tests and scenarios under the race detector
-	GORACE=atexit_sleep_ms=0 go run ./tools/suite race -race $(UNIT)
-	HOLDFAST_SCENARIO_RACE=1 GORACE=atexit_sleep_ms=0 go run ./tools/suite scenarios-race -count=1 -timeout 20m ./agent/scenario
+race: ## the unit tests under the race detector
+	@go run ./tools/suite race -race $(UNIT)
 
 check: format vet lint test race ## all of it, before you stop
 
-test-long: ## what is too long for every day
-	go test -count=1 -timeout 60m -run Model ./bootslot -long
+test-long: ## what is too long for every day: the scenarios under the race detector, the model explored deeper
+	@HOLDFAST_SCENARIO_RACE=1 GORACE=atexit_sleep_ms=0 go run ./tools/suite scenarios-race -count=1 -timeout 20m ./agent/scenario
+	@go run ./tools/suite model-long -count=1 -timeout 60m -run 'TestModel$$' ./bootslot -long
 
 deps: ## the Debian packages that the tests use (as root)
 	apt-get update
