@@ -155,5 +155,5 @@ func leaveOut(t testing.TB, why error) {
 	if u, err := user.Current(); err == nil {
 		who = u.Username
 	}
-	t.Skipf("left out as %s: %v", who, why)
+	t.Skipf("left out as %s: %v (allow user namespaces: sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000; or run as root)", who, why)
 }
