@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -146,6 +147,18 @@ func TestADiskThatIsWellAgain(t *testing.T) {
 	b.disk.err = nil
 	b.pass(6 * time.Second)
 	b.want("problem", b.g.problems["ledger"], "")
+}
+
+// A disk that stays full fills no log.
+func TestAVerdictThatWaitsIsToldOnce(t *testing.T) {
+	b := newBench(t, "")
+	var log strings.Builder
+	b.g.log = slog.New(slog.NewTextHandler(&log, nil))
+	b.try(0, "lamp", "on")
+	b.temp = 50
+	b.disk.err = unix.ENOSPC
+	b.pass(time.Minute)
+	b.want("lines", strings.Count(log.String(), "verdict not written"), 1)
 }
 
 type saysTwice struct{ record }

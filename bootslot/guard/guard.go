@@ -548,7 +548,9 @@ func (g *Guard) conclude(s bootslot.Step, v bootslot.Verdict, ev bootslot.Eviden
 		if v == bootslot.Passed {
 			v, ev = bootslot.Inconclusive, bootslot.Evidence{Message: "it passed, but that could not be recorded"}
 		}
-		g.log.Error("verdict not written, going back to last-known-good", "verdict", v, "error", err)
+		if g.unwritten == nil { // said once, however often it is tried again
+			g.log.Error("verdict not written, going back to last-known-good", "verdict", v, "error", err)
+		}
 		g.unwritten = &verdict{v, ev}
 	} else {
 		g.unwritten = nil
