@@ -17,15 +17,22 @@ type Sources struct {
 	Now      time.Time // wall clock
 	Guard    *api.State
 	GuardWhy string
-	Agent    *Agent
-	AgentWhy string
+	// GuardState and AgentState say how it stands with one that did not answer; "" is dead.
+	GuardState ProcessState
+	Agent      *Agent
+	AgentWhy   string
+	AgentState ProcessState
+	// Access says who may ask and read what this user may not.
+	Access string
 
-	// Ledger is the sidecar; it is looked at only when Guard is nil.
+	// Ledger is the sidecar; it is looked at only when Guard is nil. NoLedger says that there is none, which is not the same as one that
+	// cannot be read.
 	Ledger    *bootslot.Ledger
+	NoLedger  bool
 	LedgerWhy string
 	// History is the end of the history, oldest first; nil if it cannot be had.
 	History []bootslot.Event
-	// Declared is what the clone holds; it is looked at only when Agent is nil.
+	// Declared is what the clone holds, nil without a CloneWhy if that is nothing; it is looked at only when Agent is nil.
 	Declared *Declared
 	CloneWhy string
 	// Suspended is what the suspension file says; it is looked at only when Guard is nil.
@@ -33,6 +40,8 @@ type Sources struct {
 	// Device is what the reader saw of the device himself; it is looked at only when nobody else tells.
 	Device    *device.State
 	DeviceWhy string
+	// DiskWhy is why the guard starts no trial for the disk's sake, "" if it is well.
+	DiskWhy string
 
 	Profile  device.Profile
 	Board    bootslot.Board // as the configuration has it
@@ -45,8 +54,8 @@ func Build(s Sources) View {
 		At:        s.Now,
 		Phase:     api.PhaseIdle,
 		Driver:    "nobody",
-		Guard:     Process{Alive: s.Guard != nil, Why: s.GuardWhy},
-		Agent:     Process{Alive: s.Agent != nil, Why: s.AgentWhy},
+		Guard:     process(s.Guard != nil, s.GuardState, s.GuardWhy),
+		Agent:     process(s.Agent != nil, s.AgentState, s.AgentWhy),
 		Git:       Git{State: GitUnknown},
 		Slots:     map[bootslot.SlotName]bootslot.Slot{},
 		Marks:     []bootslot.Mark{},
@@ -68,9 +77,19 @@ func Build(s Sources) View {
 	return v
 }
 
+func process(alive bool, state ProcessState, why string) Process {
+	if alive {
+		return Process{Alive: true, State: ProcessAlive}
+	}
+	if state == "" {
+		state = ProcessDead
+	}
+	return Process{State: state, Why: orElse(why, "it does not answer")}
+}
+
 func (v *View) problems(who string, ps []string) {
 	for _, p := range ps {
-		p = OneLine(p)
+		p = strings.TrimSpace(p)
 		if who != "" {
 			p = who + ": " + p
 		}
@@ -84,12 +103,14 @@ func (v *View) takeAgent(s Sources) {
 	a := s.Agent
 	if a == nil {
 		v.Declared = s.Declared
+		v.CloneKnown = s.Declared != nil || s.CloneWhy == ""
 		if s.Declared == nil {
 			v.problems("clone", nonEmpty(s.CloneWhy))
 		}
 		return
 	}
-	v.Agent.PID, v.Agent.Version, v.Agent.Why = a.PID, a.Version, ""
+	v.CloneKnown = a.Declared != nil || a.CloneProblem == ""
+	v.Agent.PID, v.Agent.Version = a.PID, a.Version
 	v.Declared, v.Git = a.Declared, a.Git
 	if v.Git.State == "" {
 		v.Git.State = GitUnknown
@@ -107,13 +128,20 @@ func (v *View) takeLedger(s Sources) {
 	if s.Guard != nil {
 		fallback = s.Guard.Fallback
 	}
-	v.LastKnownGood = releaseOf(fallback, "", FromFallback)
 	l := s.Ledger
 	if s.Guard != nil {
 		l = &s.Guard.Ledger
 	}
+	v.LedgerKnown = l != nil || s.NoLedger
+	if v.LedgerKnown {
+		v.LastKnownGood = releaseOf(fallback, "", FromFallback)
+		v.LastKnownGood.fallback = true
+	}
 	if l == nil {
 		v.problems("ledger", nonEmpty(s.LedgerWhy))
+		if !v.LedgerKnown {
+			return
+		}
 		v.Slots[bootslot.SlotA], v.Slots[bootslot.SlotB] = bootslot.Slot{Status: bootslot.SlotEmpty}, bootslot.Slot{Status: bootslot.SlotEmpty}
 		return
 	}
@@ -127,6 +155,7 @@ func (v *View) takeLedger(s Sources) {
 	if l.HasGood() {
 		a := l.Slots[l.Active]
 		v.LastKnownGood = releaseOf(a.Release, a.Revision, string(l.Active))
+		v.LastKnownGood.fallback = v.LastKnownGood.Digest == fallback.Digest()
 	}
 	switch t := l.Trial; {
 	case t != nil:
@@ -139,7 +168,7 @@ func (v *View) takeLedger(s Sources) {
 }
 
 func (v *View) takeGuard(g api.State) {
-	v.Guard.PID, v.Guard.Version, v.Guard.Instance, v.Guard.Why = g.PID, g.Version, g.Instance, ""
+	v.Guard.PID, v.Guard.Version, v.Guard.Instance = g.PID, g.Version, g.Instance
 	v.Phase, v.Driver, v.Checks, v.Suspended = g.Phase, g.Driver, g.Checks, g.Suspended
 	v.problems("guard", g.Problems)
 	if v.Trial != nil {
@@ -167,8 +196,11 @@ func (v *View) takeGuard(g api.State) {
 func (v *View) withoutGuard(s Sources) {
 	v.Suspended = s.Suspended
 	v.Effective = v.LastKnownGood
-	if v.Effective.Source != FromFallback {
+	if v.LedgerKnown && v.Effective.Source != FromFallback {
 		v.Effective.Source = FromLastKnownGood
+	}
+	if v.Guard.State == ProcessUnreachable || v.Agent.State == ProcessUnreachable {
+		v.Driver = "" // one that cannot be asked may well drive
 	}
 	if a := s.Agent; a != nil {
 		if a.Drives != DrivesNot && a.Drives != "" {
@@ -176,7 +208,7 @@ func (v *View) withoutGuard(s Sources) {
 		}
 		if a.Drives != DrivesNot && a.Target != nil && !a.Target.Equal(v.Effective.Fields) {
 			// The agent knows of a release that the sidecar does not have: its last lease is the newer word.
-			v.Effective = releaseOf(bootslot.Release{Fields: a.Target, Image: v.Effective.Image}, "", v.Effective.Source)
+			v.Effective = releaseOf(bootslot.Release{Fields: a.Target, Image: v.Effective.Image}, "", orElse(v.Effective.Source, FromLastKnownGood))
 		}
 	}
 	if v.Declared != nil && s.Ledger != nil {
@@ -198,7 +230,8 @@ func (v *View) takeDevice(s Sources) {
 	case fromAgent:
 		r := a.Report
 		v.Device = Device{Answers: r.Answered && a.HangsSeconds == 0, Error: r.Error, SeenBy: "agent", SecondsAgo: a.ReportSecondsAgo,
-			Drift: r.Left, Contended: r.Contended, NonConvergent: r.NonConvergent, Refused: r.Refused, Unknown: r.Unknown}
+			Drift: r.Left, Contended: r.Contended, NonConvergent: r.NonConvergent, Refused: r.Refused, Unknown: r.Unknown,
+			WriteError: a.WriteError, WriteErrors: a.WriteErrors}
 		if a.HangsSeconds > 0 {
 			v.Device.Error = fmt.Sprintf("no answer for %.0f s", a.HangsSeconds)
 		}
@@ -215,7 +248,9 @@ func (v *View) takeDevice(s Sources) {
 	case s.Device != nil:
 		v.Device.Answers = true
 		v.observed(s.Device)
-		v.Device.Drift = device.Diff(s.Profile, v.Effective.Fields, s.Device.Actuators)
+		if v.Effective.Fields != nil {
+			v.Device.Drift = device.Diff(s.Profile, v.Effective.Fields, s.Device.Actuators)
+		}
 	}
 	if v.Device.Observed != nil && v.Device.Unknown == nil {
 		v.Device.Unknown = device.Unknown(s.Profile, v.Device.Observed)
@@ -231,11 +266,27 @@ func (v *View) observed(st *device.State) {
 // judge fills in NotFine: what somebody ought to look at.
 func (v *View) judge(s Sources) {
 	no := func(format string, args ...any) { v.NotFine = append(v.NotFine, fmt.Sprintf(format, args...)) }
-	if !v.Guard.Alive {
-		no("the guard is dead (%s): nothing new is tried", orElse(v.Guard.Why, "it does not answer"))
+	for _, p := range []struct {
+		who, means string
+		Process
+	}{{"the guard", "nothing new is tried", v.Guard}, {"the agent", "nothing is fetched", v.Agent}} {
+		switch p.State {
+		case ProcessAlive:
+		case ProcessUnreachable:
+			no("%s %s; %s", p.who, p.Words(), orElse(s.Access, "run as root"))
+		default:
+			no("%s %s: %s", p.who, p.Words(), p.means)
+		}
 	}
-	if !v.Agent.Alive {
-		no("the agent is dead (%s): nothing is fetched", orElse(v.Agent.Why, "it does not answer"))
+	l := s.Ledger
+	if s.Guard != nil {
+		l = &s.Guard.Ledger
+	}
+	if l != nil && !l.Writable() {
+		no("only a newer guard may write the ledger (schema %d, this one has %d): nothing new is tried until it is installed", l.MinWriter, bootslot.Schema)
+	}
+	if s.DiskWhy != "" {
+		no("%s: nothing new is tried", s.DiskWhy)
 	}
 	repairStopped := v.Suspended != nil && v.Suspended.Repair
 	for _, u := range v.Unhealthy {
@@ -253,11 +304,14 @@ func (v *View) judge(s Sources) {
 			case msg != "":
 				no("%s is to be %s, and the device refuses it: %s", d.Field, d.Want, msg)
 			case slices.Contains(v.Device.NonConvergent, d.Field):
-				no("%s is to be %s, and reads back %s after each write", d.Field, d.Want, orElse(d.Got, "nothing"))
+				no("%s is to be %s, and reads back %s after each write%s", d.Field, d.Want, orElse(d.Got, "nothing"), knownValues(s.Profile, d))
 			default:
-				no("%s is to be %s and is %s", d.Field, d.Want, orElse(d.Got, "missing"))
+				no("%s is to be %s and is %s%s", d.Field, d.Want, orElse(d.Got, "missing"), knownValues(s.Profile, d))
 			}
 		}
+	}
+	if v.Device.WriteErrors > 1 {
+		no("the device has not taken a write as it should, %d times in a row: %s", v.Device.WriteErrors, v.Device.WriteError)
 	}
 	for _, f := range v.Device.Contended {
 		no("%s is contended: somebody else keeps changing it", f)
@@ -267,6 +321,18 @@ func (v *View) judge(s Sources) {
 	}
 	v.NotFine = append(v.NotFine, v.Problems...)
 	v.Fine = len(v.NotFine) == 0
+}
+
+// knownValues says what the profile knows, if the device shows something else.
+func knownValues(p device.Profile, d device.Drift) string {
+	a, ok := p.Actuator(d.Field)
+	if !ok || d.Got == "" {
+		return ""
+	}
+	if _, known := a.Canonical(d.Got); known {
+		return ""
+	}
+	return "; the profile knows: " + strings.Join(a.Allowed, ", ")
 }
 
 func releaseOf(r bootslot.Release, revision, source string) Release {
@@ -290,11 +356,6 @@ func lastVerdict(events []bootslot.Event) *Verdict {
 		}
 	}
 	return nil
-}
-
-// OneLine makes one line of an error of several.
-func OneLine(s string) string {
-	return strings.NewReplacer(":\n", ": ", "\n", "; ").Replace(strings.TrimSpace(s))
 }
 
 func nonEmpty(s string) []string {

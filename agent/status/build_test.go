@@ -2,6 +2,7 @@ package status
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,14 +86,50 @@ func decided(g *api.State, d *Declared) *api.State {
 	return g
 }
 
+// waits puts the answer of a guard into g that has looked for a while, and two of whose checks have still to hold. The words are bootslot.Rest's own.
+func waits(looked time.Duration) func(*api.State, *Declared) {
+	return func(g *api.State, d *Declared) {
+		rest := bootslot.NewRest(0, 15*time.Second, 10*time.Minute, []bootslot.Check{{Name: "device-answers", Required: true}, {Name: "not-too-hot", Required: true}, {Name: "battery", Required: true}})
+		for at := time.Duration(0); at <= looked; at += time.Second {
+			rest.See(bootslot.Look{At: at, Answered: true, ReadBack: true, Samples: []bootslot.Sample{{Check: "device-answers", OK: true, At: at}, {Check: "not-too-hot", At: at}, {Check: "battery", At: at}}})
+		}
+		g.Checks = []api.Check{{Name: "device-answers", Required: true, OK: true}, {Name: "not-too-hot", Required: true}, {Name: "battery", Required: true}, {Name: "modem"}}
+		dec, _ := bootslot.Admit(g.Ledger, rules, bootslot.Wish{Release: d.Release(), Revision: d.Revision}, bootslot.Facts{Rest: rest.Facts(looked)})
+		g.Decision = &dec
+	}
+}
+
+// spent is l with that retry number used up.
+func spent(l bootslot.Ledger, n uint64) bootslot.Ledger {
+	l.Spent = n
+	return l
+}
+
+// rolledBack is a ledger whose active slot holds the fallback, as after `holdfast rollback --to fallback`.
+func rolledBack() bootslot.Ledger {
+	l := kept()
+	l.Slots[bootslot.SlotA] = bootslot.Slot{Status: bootslot.SlotGood, Release: fallback, Digest: fallback.Digest(), Declared: fallback.Digest(), Proven: true}
+	return l
+}
+
+// newer is kept by a guard that writes another form.
+func newer() bootslot.Ledger {
+	l := kept()
+	l.MinWriter = bootslot.Schema + 1
+	return l
+}
+
 func TestBuild(t *testing.T) {
 	t.Parallel()
 	base := func() Sources { return Sources{Now: at, Profile: house, Board: rules} }
-	both := func(l bootslot.Ledger, d *Declared) Sources {
+	both := func(l bootslot.Ledger, d *Declared, more ...func(*api.State, *Declared)) Sources {
 		s := base()
 		s.Guard = guardOf(l)
 		if d != nil {
 			decided(s.Guard, d)
+		}
+		for _, f := range more {
+			f(s.Guard, d)
 		}
 		s.Agent = agentOf(d, l.Effective(rules))
 		return s
@@ -129,15 +166,15 @@ func TestBuild(t *testing.T) {
 			}
 		}},
 		{name: "held", s: both(held, declared(bright, brightRev)),
-			summary: "Keeping last-known-good 1111111; lamp is held: failed not-too-hot (temperature is 41.2 °C, more than 38); raise retry: to 1 to try again", more: func(t *testing.T, v View) {
+			summary: "Keeping last-known-good 1111111; lamp is held: failed not-too-hot (temperature is 41.2 °C, more than 38); write 'retry: 1' to try again", more: func(t *testing.T, v View) {
 				if v.Decision.Kind != bootslot.Held || len(v.Decision.Held) != 1 || v.Decision.Forecast {
 					t.Errorf("decision %+v", v.Decision)
 				}
 			}},
 		{name: "held by an operator", s: both(marked(kept(), bootslot.CauseOperator), declared(bright, brightRev)),
-			summary: "Keeping last-known-good 1111111; lamp is held: rolled back by an operator, by eva; raise retry: to 1 to try again"},
+			summary: "Keeping last-known-good 1111111; lamp is held: rolled back by an operator, by eva; write 'retry: 1' to try again"},
 		{name: "mixed, waiting for the baseline", s: both(held, declared(bootslot.Release{Fields: device.Fields{"vent": "on", "lamp": "on"}}, "3333333c")),
-			summary: "Keeping last-known-good 1111111; 3333333 is to be tried (not-too-hot has held for 3 of 15 s), except that lamp is held: failed not-too-hot (temperature is 41.2 °C, more than 38); raise retry: to 1 to try again"},
+			summary: "Keeping last-known-good 1111111; 3333333 is to be tried (not-too-hot has held for 3 of 15 s), except that lamp is held: failed not-too-hot (temperature is 41.2 °C, more than 38); write 'retry: 1' to try again"},
 		{name: "waiting for the baseline", s: both(kept(), declared(bright, brightRev)), summary: "Keeping last-known-good 1111111; 2222222 is not tried yet: not-too-hot has held for 3 of 15 s"},
 		{name: "returning", s: both(returning, declared(bright, brightRev)), summary: "Returning to last-known-good 1111111: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38)"},
 		{name: "offline is fine", s: with(both(kept(), declared(good, goodRev)), func(s *Sources) {
@@ -183,14 +220,14 @@ func TestBuild(t *testing.T) {
 				}
 			}},
 		{name: "guard dead, something held", s: noGuard(held, agentOf(declared(bright, brightRev), good)),
-			summary: "Keeping last-known-good 1111111; lamp is held: failed not-too-hot (temperature is 41.2 °C, more than 38); raise retry: to 1 to try again",
+			summary: "Keeping last-known-good 1111111; lamp is held: failed not-too-hot (temperature is 41.2 °C, more than 38); write 'retry: 1' to try again",
 			notFine: "the guard is dead (it does not run): nothing new is tried", more: func(t *testing.T, v View) {
 				if v.Decision == nil || !v.Decision.Forecast {
 					t.Errorf("decision %+v", v.Decision)
 				}
 			}},
 		{name: "guard dead, an environment's mark does not count as lifted", s: noGuard(marked(kept(), bootslot.CauseEnvironment), agentOf(declared(bright, brightRev), good)),
-			summary: "Keeping last-known-good 1111111; lamp is held: failed not-too-hot (temperature is 41.2 °C, more than 38), as last-known-good then did; raise retry: to 1 to try again",
+			summary: "Keeping last-known-good 1111111; lamp is held: failed not-too-hot (temperature is 41.2 °C, more than 38), as last-known-good then did; write 'retry: 1' to try again",
 			notFine: "the guard is dead"},
 		{name: "guard dead in a trial", s: noGuard(trying(kept()), agentOf(declared(bright, brightRev), good)),
 			summary: "A trial of 2222222 is open and the guard does not answer; the device goes back to last-known-good 1111111", notFine: "the guard is dead", more: func(t *testing.T, v View) {
@@ -216,16 +253,78 @@ func TestBuild(t *testing.T) {
 			l := held
 			s.GuardWhy, s.AgentWhy, s.Ledger, s.Declared = "it does not run", "it does not run", &l, declared(bright, brightRev)
 			s.Device = &device.State{Actuators: map[string]string{"vent": "on", "lamp": "off", "extra": "x"}}
-		}), summary: "Keeping last-known-good 1111111; lamp is held: failed not-too-hot (temperature is 41.2 °C, more than 38); raise retry: to 1 to try again",
+		}), summary: "Nobody keeps the device: agent and guard are dead",
 			notFine: "the guard is dead\nthe agent is dead\nvent is to be off and is on", more: func(t *testing.T, v View) {
+				if want := "it is to be kept at last-known-good 1111111; lamp is held: failed"; !strings.Contains(strings.Join(v.Details, "\n"), want) {
+					t.Errorf("details %q, want %q", v.Details, want)
+				}
 				if v.Driver != "nobody" || len(v.Device.Unknown) != 1 {
 					t.Errorf("driver %s, device %+v", v.Driver, v.Device)
 				}
 			}},
 		{name: "nothing can be read", s: with(base(), func(s *Sources) {
 			s.GuardWhy, s.AgentWhy, s.LedgerWhy, s.CloneWhy, s.DeviceWhy = "it does not run", "it does not run", "permission denied", "permission denied", "connection refused"
-		}), summary: "Nothing is declared yet; keeping the fallback",
-			notFine: "the guard is dead\nthe agent is dead\nthe device does not answer: connection refused\nclone: permission denied\nledger: permission denied"},
+		}), summary: "Nobody keeps the device: agent and guard are dead",
+			notFine: "the guard is dead\nthe agent is dead\nthe device does not answer: connection refused\nclone: permission denied\nledger: permission denied", more: func(t *testing.T, v View) {
+				if v.LedgerKnown || v.CloneKnown || len(v.Slots) != 0 || v.Effective.Fields != nil || v.LastKnownGood.Source != "" {
+					t.Errorf("guessed: %+v", v)
+				}
+			}},
+		{name: "there is no ledger", s: with(base(), func(s *Sources) {
+			s.GuardWhy, s.LedgerWhy, s.NoLedger, s.Agent = "it does not run", "there is none yet", true, agentOf(nil, fallback)
+		}), summary: "Nothing is declared yet; keeping the fallback", notFine: "the guard is dead\nledger: there is none yet", more: func(t *testing.T, v View) {
+			if !v.LedgerKnown || !v.CloneKnown || !v.Effective.Fields.Equal(fallback.Fields) {
+				t.Errorf("view %+v", v)
+			}
+		}},
+		{name: "no permission", s: with(base(), func(s *Sources) {
+			s.GuardWhy, s.AgentWhy, s.LedgerWhy, s.CloneWhy = "this user may not ask it", "this user may not ask it", "permission denied", "permission denied"
+			s.GuardState, s.AgentState, s.Access = ProcessUnreachable, ProcessUnreachable, "run as root or as a member of the group holdfast"
+			s.Device = &device.State{Actuators: good.Fields}
+		}), summary: "What is in force cannot be told: this user may neither ask the guard nor read its ledger",
+			notFine: "the guard is not reachable (this user may not ask it); run as root or as a member of the group holdfast\n" +
+				"the agent is not reachable (this user may not ask it); run as root or as a member of the group holdfast\nclone: permission denied\nledger: permission denied",
+			more: func(t *testing.T, v View) {
+				if v.LedgerKnown || v.CloneKnown || v.Driver != "" || v.Device.Drift != nil {
+					t.Errorf("guessed: %+v", v)
+				}
+			}},
+		{name: "the guard hangs, and there is no agent", s: with(base(), func(s *Sources) {
+			l := kept()
+			s.GuardState, s.GuardWhy, s.AgentWhy, s.Ledger = ProcessSilent, "it runs and does not answer", "it does not run", &l
+		}), summary: "Nobody keeps the device: the agent is dead, the guard is silent", notFine: "the guard is silent (it runs and does not answer)\nthe agent is dead"},
+		{name: "ledger unreadable, and the agent drives", s: with(base(), func(s *Sources) {
+			s.GuardWhy, s.LedgerWhy, s.Agent = "it does not run", "its checksum is wrong", agentOf(declared(good, goodRev), good)
+		}), summary: "The agent keeps what it knows to be last-known-good; the ledger cannot be read", notFine: "the guard is dead\nledger: its checksum is wrong"},
+		{name: "the clone cannot be read", s: with(both(kept(), nil), func(s *Sources) { s.Agent.CloneProblem = "house.yaml:1:1: bad\nhouse.yaml:2:1: bad" }),
+			summary: "Keeping 1111111; what is declared cannot be read", notFine: "clone: house.yaml:1:1: bad\x00house.yaml:2:1: bad"},
+
+		{name: "a baseline is awaited", s: both(kept(), declared(bright, brightRev), waits(time.Minute)),
+			summary: "Keeping last-known-good 1111111; 2222222 is not tried yet: its trial starts when all checks have held for 15s (2 of 3 still to go)", more: func(t *testing.T, v View) {
+				if want := "to hold for 15s before the trial: not-too-hot, battery; a trial goes ahead without them in 9m0s"; !slices.Contains(v.Details, want) {
+					t.Errorf("details %q, want %q", v.Details, want)
+				}
+			}},
+		{name: "its number is used up", s: both(spent(held, 4), func() *Declared { d := declared(bright, brightRev); d.Retry = 4; return d }()),
+			summary: "Keeping last-known-good 1111111; lamp is held: failed not-too-hot (temperature is 41.2 °C, more than 38); raise retry: to 5 to try again"},
+		{name: "the fallback in a slot", s: both(rolledBack(), nil), summary: "Nothing is declared yet; keeping the fallback"},
+		{name: "a newer guard's ledger", s: both(newer(), declared(bright, brightRev)),
+			summary: "Keeping last-known-good 1111111; 2222222 is not tried yet: the ledger needs a guard that writes schema 2; this one writes 1",
+			notFine: "only a newer guard may write the ledger (schema 2, this one has 1): nothing new is tried until it is installed"},
+		{name: "a full disk", s: with(both(kept(), declared(good, goodRev)), func(s *Sources) { s.DiskWhy = "/var has 3 KiB free, the floor is 16384 KiB" }),
+			summary: `1111111 is in force, as declared ("what it is about")`, notFine: "/var has 3 KiB free, the floor is 16384 KiB: nothing new is tried"},
+		{name: "a write went wrong once", s: with(both(kept(), declared(good, goodRev)), func(s *Sources) { s.Agent.WriteError, s.Agent.WriteErrors = "answered 204", 1 }),
+			summary: `1111111 is in force, as declared ("what it is about")`, more: func(t *testing.T, v View) {
+				if !slices.Contains(v.Details, "the newest write went wrong: answered 204") {
+					t.Errorf("details %q", v.Details)
+				}
+			}},
+		{name: "writes go wrong", s: with(both(kept(), declared(good, goodRev)), func(s *Sources) { s.Agent.WriteError, s.Agent.WriteErrors = "answered 204", 2 }),
+			summary: `1111111 is in force, as declared ("what it is about")`, notFine: "the device has not taken a write as it should, 2 times in a row: answered 204"},
+		{name: "a value that the profile does not know", s: with(both(kept(), declared(good, goodRev)), func(s *Sources) {
+			s.Agent.Report.Left = []device.Drift{{Field: "vent", Want: "off", Got: "true"}}
+			s.Agent.Report.NonConvergent = []string{"vent"}
+		}), summary: `1111111 is in force, as declared ("what it is about")`, notFine: "vent is to be off, and reads back true after each write; the profile knows: on, off"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -234,6 +333,9 @@ func TestBuild(t *testing.T) {
 				t.Errorf("summary\n got %s\nwant %s", v.Summary, tt.summary)
 			}
 			want := strings.Split(tt.notFine, "\n")
+			for i := range want {
+				want[i] = strings.ReplaceAll(want[i], "\x00", "\n") // one that has several lines
+			}
 			if tt.notFine == "" {
 				want = nil
 			}

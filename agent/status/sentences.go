@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,37 +13,21 @@ import (
 
 // sentences says in words how it stands: what the board is doing first, then what of that is not as somebody might expect.
 func (v *View) sentences(s Sources) (summary string, details []string) {
-	lkg := v.LastKnownGood.name()
-	switch {
-	case v.Phase == api.PhaseTrial && v.Guard.Alive && v.Trial != nil:
-		summary = fmt.Sprintf("Trying %s (%s) in slot %s, attempt %d; %s left in its window", v.Trial.Candidate.name(),
-			strings.Join(v.Trial.Changed, ", "), v.Trial.Candidate.Source, v.Trial.Attempt, seconds(v.Trial.EndsInSeconds))
-	case v.Phase == api.PhaseReturning:
-		summary = fmt.Sprintf("Returning to last-known-good %s", lkg)
-		if m, ok := v.mark(v.Returning.Mark); ok {
-			summary += fmt.Sprintf(": %s %s", revision(m.Revision), m.because())
-		}
-	case !v.Guard.Alive && v.Phase == api.PhaseTrial:
-		summary = fmt.Sprintf("A trial of %s is open and the guard does not answer; the device goes back to last-known-good %s", v.Trial.Candidate.name(), lkg)
-	case v.Decision != nil && len(v.Decision.Held) > 0 && v.Decision.Mixed:
-		summary = fmt.Sprintf("%s, except that %s", v.mixedVerb(), v.heldWords())
-	case v.Decision != nil && len(v.Decision.Held) > 0:
-		summary = fmt.Sprintf("Keeping last-known-good %s; %s", lkg, v.heldWords())
-	case v.Declared == nil:
-		summary = fmt.Sprintf("Nothing is declared yet; keeping %s", lkg)
-	case v.Declared.Digest == v.LastKnownGood.Digest || v.Decision != nil && v.Decision.Kind == bootslot.Same:
-		summary = fmt.Sprintf("%s is in force, as declared", capital(lkg))
-		if sub := v.Declared.Subject; sub != "" && v.Declared.Revision == v.LastKnownGood.Revision {
-			summary += fmt.Sprintf(" (%q)", sub)
-		}
-	case v.Decision != nil:
-		summary = fmt.Sprintf("Keeping last-known-good %s; %s is not tried yet: %s", lkg, revision(v.Declared.Revision), v.Decision.Reason)
-	default:
-		summary = fmt.Sprintf("Keeping last-known-good %s; %s is declared and was not decided on yet", lkg, revision(v.Declared.Revision))
-	}
-
-	say := func(format string, args ...any) { details = append(details, fmt.Sprintf(format, args...)) }
+	summary = v.situation()
 	details = append(details, v.NotFine...)
+	if v.nobodyKeeps() {
+		if v.LedgerKnown {
+			details = append(details, v.unkept(summary))
+		}
+		summary = v.nobodyWords()
+	}
+	say := func(format string, args ...any) { details = append(details, fmt.Sprintf(format, args...)) }
+	if b, ok := v.baseline(); ok {
+		say("to hold for %s before the trial: %s%s", b.soak, strings.Join(b.missing, ", "), b.ahead)
+	}
+	if v.Device.WriteErrors == 1 {
+		say("the newest write went wrong: %s", v.Device.WriteError)
+	}
 	if s := v.Suspended; s != nil {
 		what := "no trials"
 		if s.Repair {
@@ -71,12 +56,138 @@ func (v *View) sentences(s Sources) (summary string, details []string) {
 	return summary, details
 }
 
+// situation is what the board does, in one sentence.
+func (v *View) situation() string {
+	lkg := v.LastKnownGood.Name()
+	d := v.Decision
+	switch {
+	case !v.LedgerKnown && v.Guard.State == ProcessUnreachable:
+		return "What is in force cannot be told: this user may neither ask the guard nor read its ledger"
+	case !v.LedgerKnown && v.Effective.Fields != nil:
+		return "The agent keeps what it knows to be last-known-good; the ledger cannot be read"
+	case !v.LedgerKnown:
+		return "What is in force cannot be told: the guard does not answer, and its ledger cannot be read"
+	case v.Phase == api.PhaseTrial && v.Guard.Alive && v.Trial != nil:
+		return fmt.Sprintf("Trying %s (%s) in slot %s, attempt %d; %s left in its window", v.Trial.Candidate.Name(),
+			strings.Join(v.Trial.Changed, ", "), v.Trial.Candidate.Source, v.Trial.Attempt, seconds(v.Trial.EndsInSeconds))
+	case v.Phase == api.PhaseReturning:
+		out := fmt.Sprintf("Returning to last-known-good %s", lkg)
+		if m, ok := v.mark(v.Returning.Mark); ok {
+			out += fmt.Sprintf(": %s %s", revision(m.Revision), m.because())
+		}
+		return out
+	case !v.Guard.Alive && v.Phase == api.PhaseTrial:
+		return fmt.Sprintf("A trial of %s is open and the guard does not answer; the device goes back to last-known-good %s", v.Trial.Candidate.Name(), lkg)
+	case d != nil && len(d.Held) > 0 && d.Mixed && v.Declared != nil:
+		return fmt.Sprintf("%s, except that %s", v.mixedVerb(), v.heldWords())
+	case d != nil && len(d.Held) > 0:
+		return fmt.Sprintf("Keeping last-known-good %s; %s", lkg, v.heldWords())
+	case v.Declared == nil && !v.CloneKnown:
+		return fmt.Sprintf("Keeping %s; what is declared cannot be read", lkg)
+	case v.Declared == nil:
+		return fmt.Sprintf("Nothing is declared yet; keeping %s", lkg)
+	case v.Declared.Digest == v.LastKnownGood.Digest || d != nil && d.Kind == bootslot.Same:
+		out := fmt.Sprintf("%s is in force, as declared", capital(lkg))
+		if sub := v.Declared.Subject; sub != "" && v.Declared.Revision == v.LastKnownGood.Revision {
+			out += fmt.Sprintf(" (%q)", sub)
+		}
+		return out
+	case d != nil:
+		return fmt.Sprintf("Keeping last-known-good %s; %s is not tried yet: %s", lkg, revision(v.Declared.Revision), v.Reason())
+	}
+	return fmt.Sprintf("Keeping last-known-good %s; %s is declared and was not decided on yet", lkg, revision(v.Declared.Revision))
+}
+
+// nobodyKeeps reports whether neither process can be at work on the device.
+func (v *View) nobodyKeeps() bool {
+	gone := func(p Process) bool { return p.State == ProcessDead || p.State == ProcessSilent }
+	return gone(v.Guard) && gone(v.Agent)
+}
+
+// unkept is the situation as it is to be when somebody keeps the device again.
+func (v *View) unkept(situation string) string {
+	if rest, ok := strings.CutPrefix(situation, "Keeping "); ok {
+		return "it is to be kept at " + rest
+	}
+	if rest, ok := strings.CutPrefix(situation, "Returning to "); ok {
+		return "it is to go back to " + rest
+	}
+	if v.Phase == api.PhaseTrial {
+		return fmt.Sprintf("it is to go back to last-known-good %s: a trial of %s is open", v.LastKnownGood.Name(), v.Trial.Candidate.Name())
+	}
+	return strings.ReplaceAll(situation, "; keeping ", "; it is to be kept at ")
+}
+
+func (v *View) nobodyWords() string {
+	word := map[ProcessState]string{ProcessDead: "dead", ProcessSilent: "silent"}
+	if a, g := word[v.Agent.State], word[v.Guard.State]; a != g {
+		return fmt.Sprintf("Nobody keeps the device: the agent is %s, the guard is %s", a, g)
+	}
+	return fmt.Sprintf("Nobody keeps the device: agent and guard are %s", word[v.Guard.State])
+}
+
+// Reason is the decision's reason for people: a baseline in short, and no line is to be raised that the file does not have.
+func (v *View) Reason() string {
+	d := v.Decision
+	if d == nil {
+		return ""
+	}
+	if b, ok := v.baseline(); ok {
+		return fmt.Sprintf("its trial starts when all checks have held for %s%s", b.soak, b.count)
+	}
+	return strings.ReplaceAll(d.Reason, fmt.Sprintf("raise retry: to %d", d.RetryNumber), v.retryWords())
+}
+
+// retryWords says what to do to the declared file for another try.
+func (v *View) retryWords() string {
+	if v.Declared == nil || v.Declared.Retry == 0 {
+		return fmt.Sprintf("write 'retry: %d'", v.Decision.RetryNumber)
+	}
+	return fmt.Sprintf("raise retry: to %d", v.Decision.RetryNumber)
+}
+
+// awaited is what a baseline still needs.
+type awaited struct {
+	soak    string
+	missing []string
+	count   string // " (n of m still to go)"
+	ahead   string // when it goes ahead without them
+}
+
+// baselineText is how bootslot.Rest says what is missing; what it says otherwise is told as it is.
+var baselineText = regexp.MustCompile(`^not held at rest for (\S+) yet: (.+?)(?:; (a trial goes ahead without them in \S+))?$`)
+
+func (v *View) baseline() (awaited, bool) {
+	d := v.Decision
+	if d == nil || d.Kind != bootslot.AwaitBaseline {
+		return awaited{}, false
+	}
+	m := baselineText.FindStringSubmatch(d.Reason)
+	if m == nil {
+		return awaited{}, false
+	}
+	a := awaited{soak: m[1], missing: strings.Split(m[2], ", ")}
+	if m[3] != "" {
+		a.ahead = "; " + m[3]
+	}
+	required := 0
+	for _, c := range v.Checks {
+		if c.Required {
+			required++
+		}
+	}
+	if n := len(a.missing); n <= required {
+		a.count = fmt.Sprintf(" (%d of %d still to go)", n, required)
+	}
+	return a, true
+}
+
 func (v *View) mixedVerb() string {
 	switch v.Decision.Kind {
 	case bootslot.Refused, bootslot.AwaitBaseline, bootslot.Waiting:
-		return fmt.Sprintf("Keeping last-known-good %s; %s is to be tried (%s)", v.LastKnownGood.name(), revision(v.Declared.Revision), v.Decision.Reason)
+		return fmt.Sprintf("Keeping last-known-good %s; %s is to be tried (%s)", v.LastKnownGood.Name(), revision(v.Declared.Revision), v.Reason())
 	}
-	return fmt.Sprintf("%s is in force, mixed", capital(v.LastKnownGood.name()))
+	return fmt.Sprintf("%s is in force, mixed", capital(v.LastKnownGood.Name()))
 }
 
 // heldWords says what is held, why, and what lifts it.
@@ -99,7 +210,7 @@ func (v *View) heldWords() string {
 	}
 	out := fmt.Sprintf("%s %s held: %s", strings.Join(names, ", "), verb, strings.Join(whys, "; "))
 	if len(d.Marks) > 0 && d.RetryNumber > 0 {
-		out += fmt.Sprintf("; raise retry: to %d to try again", d.RetryNumber)
+		out += fmt.Sprintf("; %s to try again", v.retryWords())
 	}
 	return out
 }
@@ -135,12 +246,12 @@ func colonParen(check, message string) string {
 	return check + " (" + message + ")"
 }
 
-// name is a release as people know it: its revision, else that it is the fallback, else its digest.
-func (r Release) name() string {
+// Name is a release as people know it: its revision, else that it is the fallback, else its digest.
+func (r Release) Name() string {
 	switch {
 	case r.Revision != "":
 		return revision(r.Revision)
-	case r.Source == FromFallback:
+	case r.fallback || r.Source == FromFallback:
 		return "the fallback"
 	case r.Digest != "":
 		return "content " + r.Digest.Short()

@@ -35,9 +35,14 @@ type View struct {
 	// Phase is idle, trial or returning; from the sidecar when the guard is dead.
 	Phase      api.Phase `json:"phase"`
 	Generation uint64    `json:"generation"` // of the ledger
-	Guard      Process   `json:"guard"`
-	Agent      Process   `json:"agent"`
-	// Driver is who writes to the device now: agent, guard or nobody.
+	// LedgerKnown says that the ledger could be read, or that there is none. Without it slots, marks, last-known-good, phase and generation
+	// are not known, and their being empty says nothing.
+	LedgerKnown bool `json:"ledgerKnown"`
+	// CloneKnown says that what the clone holds could be read and understood, or that there is no clone: without it an absent Declared says nothing.
+	CloneKnown bool    `json:"cloneKnown"`
+	Guard      Process `json:"guard"`
+	Agent      Process `json:"agent"`
+	// Driver is who writes to the device now: agent, guard or nobody; "" if that cannot be told.
 	Driver string `json:"driver"`
 
 	// Effective is what the device is to be now; its source is candidate, last-known-good or fallback.
@@ -71,18 +76,39 @@ type View struct {
 	// DeviceCycles and GitCycles count the cycles of the two loops in this run of the agent, 0 if it is dead.
 	DeviceCycles uint64 `json:"deviceCycles"`
 	GitCycles    uint64 `json:"gitCycles"`
-	// Problems are what is wrong with Holdfast's own means, each with the process that says so in front.
+	// Problems are what is wrong with Holdfast's own means, each with the process that says so in front. One may have several lines: what it
+	// is about, and what is wrong with that.
 	Problems []string `json:"problems,omitempty"`
 }
 
 // Process is agent or guard.
 type Process struct {
-	Alive   bool   `json:"alive"`
-	Why     string `json:"why,omitempty"` // it is taken for dead
-	PID     int    `json:"pid,omitempty"`
-	Version string `json:"version,omitempty"`
+	Alive   bool         `json:"alive"` // it answers
+	State   ProcessState `json:"state"`
+	Why     string       `json:"why,omitempty"` // it does not answer
+	PID     int          `json:"pid,omitempty"`
+	Version string       `json:"version,omitempty"`
 	// Instance names this run of the guard.
 	Instance string `json:"instance,omitempty"`
+}
+
+// ProcessState is how it stands with a process.
+type ProcessState string
+
+const (
+	ProcessAlive       ProcessState = "alive"
+	ProcessDead        ProcessState = "dead"
+	ProcessSilent      ProcessState = "silent"      // it runs, or is stopped, and does not answer
+	ProcessUnreachable ProcessState = "unreachable" // it may run: this user has no right to ask it
+)
+
+// Words says the state in a sentence that begins with the process.
+func (p Process) Words() string {
+	state := map[ProcessState]string{ProcessAlive: "is alive", ProcessSilent: "is silent", ProcessUnreachable: "is not reachable"}[p.State]
+	if p.Why == "" {
+		return orElse(state, "is dead")
+	}
+	return orElse(state, "is dead") + " (" + p.Why + ")"
 }
 
 // Release is a release, and where it comes from.
@@ -92,6 +118,8 @@ type Release struct {
 	Digest   bootslot.Digest `json:"digest,omitempty"`
 	Revision string          `json:"revision,omitempty"`
 	Source   string          `json:"source,omitempty"`
+
+	fallback bool // it is the fallback's content, whatever slot it is in
 }
 
 // Sources of a Release. A slot's name is one, too.
@@ -144,6 +172,9 @@ type Device struct {
 	NonConvergent []string          `json:"nonConvergent,omitempty"`
 	Refused       map[string]string `json:"refused,omitempty"` // field to the device's message
 	Unknown       []string          `json:"unknown,omitempty"` // actuators that the profile does not know
+	// WriteError is what went wrong with the newest write, until one succeeds; WriteErrors counts the cycles in a row in which that was so.
+	WriteError  string `json:"writeError,omitempty"`
+	WriteErrors int    `json:"writeErrors,omitempty"`
 }
 
 // Trial is the open trial.
@@ -215,6 +246,10 @@ type Agent struct {
 	// Report is that of the newest cycle that ended, ReportSecondsAgo its age.
 	Report           *device.Report `json:"report,omitempty"`
 	ReportSecondsAgo float64        `json:"reportSecondsAgo,omitempty"`
+	// WriteError is what went wrong with the newest write, until one succeeds: a device that has come to what it is to be by then is
+	// not written to again, and its answers were wrong all the same. WriteErrors counts the cycles in a row in which that was so.
+	WriteError  string `json:"writeError,omitempty"`
+	WriteErrors int    `json:"writeErrors,omitempty"`
 	// HangsSeconds is for how long a cycle has been waiting for the device beyond an interval.
 	HangsSeconds float64 `json:"hangsSeconds,omitempty"`
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdfast/agent/status"
 	"holdfast/bootslot"
 	"holdfast/bootslot/ledger"
 )
@@ -22,11 +23,8 @@ func newHistory(where *place) *cobra.Command {
 board's wall clock, which may have been wrong.`,
 		Example: `  holdfast history --last 50
   holdfast history --json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if last < 0 {
-				return misuse{fmt.Errorf("--last %d: must not be negative", last)}
-			}
 			if !cmd.Flags().Changed("last") && !asJSON {
 				last = 20
 			}
@@ -52,14 +50,14 @@ board's wall clock, which may have been wrong.`,
 			p.table("", rows)
 			for _, s := range append(b.problems, note) {
 				if s != "" {
-					p.line("%s %s", p.paint(red, "!"), s)
+					p.item(p.paint(red, "!"), s)
 				}
 			}
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print them as JSON; all of them, if --last does not say otherwise")
-	c.Flags().IntVar(&last, "last", 0, "print the `N` newest ones, 0 for all (default 20)")
+	c.Flags().Var((*count)(&last), "last", "print the `N` newest ones, 0 for all (default 20)")
 	return c
 }
 
@@ -71,14 +69,21 @@ func (b *board) history(ctx context.Context, last int) (events []bootslot.Event,
 	if gerr == nil {
 		return events, "", nil
 	}
-	_, events, err = ledger.ReadDB(b.config.LedgerDB(), last)
-	if errors.Is(err, ledger.ErrLocked) {
+	state, words := status.Why(gerr)
+	guard := status.Process{State: state, Why: words}
+	if state == status.ProcessSilent { // it has its file locked as long as it runs: no use to wait for that
 		return nil, "", errors.New("the guard runs and does not answer, and its history is locked as long as it runs")
 	}
-	if err != nil {
-		return nil, "", fmt.Errorf("the guard does not answer (%s), and its history cannot be read: %w", why(gerr), err)
+	_, events, err = ledger.ReadDB(b.config.LedgerDB(), last)
+	switch {
+	case errors.Is(err, ledger.ErrLocked):
+		return nil, "", errors.New("the guard runs and does not answer, and its history is locked as long as it runs")
+	case err != nil && state == status.ProcessUnreachable:
+		return nil, "", fmt.Errorf("the history cannot be read: the guard %s, and of its file: %s; %s", guard.Words(), why(err), access(b.config.GuardSocket()))
+	case err != nil:
+		return nil, "", fmt.Errorf("the guard does not answer (%s), and its history cannot be read: %w", words, err)
 	}
-	return events, fmt.Sprintf("the guard is dead (%s); this was read from its files", why(gerr)), nil
+	return events, fmt.Sprintf("the guard %s; this was read from its files", guard.Words()), nil
 }
 
 var eventPaint = map[bootslot.EventKind]paint{

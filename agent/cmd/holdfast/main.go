@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -53,10 +52,10 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errNotFine):
 		return 1
 	case errors.As(err, &m), !*began: // cobra's own errors: an unknown verb or flag, too many arguments
-		fmt.Fprintf(stderr, "holdfast: %v\nTry '%s --help'.\n", err, cmd.CommandPath())
+		newPrinter(stderr).line("holdfast: %v\nTry '%s --help'.", err, cmd.CommandPath())
 		return 2
 	}
-	fmt.Fprintf(stderr, "holdfast: %v\n", err)
+	newPrinter(stderr).item("holdfast:", err.Error())
 	return 1
 }
 
@@ -73,13 +72,16 @@ change that the device does not survive.
 Exit codes: 0 fine, 1 not fine, 2 misuse.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          aVerb,
+		Version:       versionText(),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRun: func(*cobra.Command, []string) {
 			*began = true
 		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SuggestionsMinimumDistance = 2
+	root.SetVersionTemplate(thisVersion().String() + "\n")
 	def := os.Getenv(configEnv)
 	if def == "" {
 		def = "/etc/holdfast/holdfast.yaml"
@@ -89,9 +91,27 @@ Exit codes: 0 fine, 1 not fine, 2 misuse.`,
 	root.AddCommand(
 		newRun(&where), newStatus(&where), newSlots(&where), newMarks(&where), newHistory(&where),
 		newRetry(&where), newRollback(&where), newSuspend(&where), newResume(&where), newSync(&where), newAccept(&where),
-		newValidate(&where), newVersion(),
+		without(newValidate(&where), "config"), without(newVersion(), "config", "share"),
 	)
 	return root, began
+}
+
+// without leaves flags of the root out of a verb's help, which they mean nothing to. They are taken all the same, as every script may
+// give them to every verb.
+func without(c *cobra.Command, flags ...string) *cobra.Command {
+	help := func(show func(*cobra.Command) error) func(*cobra.Command) error {
+		return func(c *cobra.Command) error {
+			for _, name := range flags {
+				f := c.InheritedFlags().Lookup(name)
+				f.Hidden = true
+				defer func() { f.Hidden = false }()
+			}
+			return show(c)
+		}
+	}
+	usage := c.UsageFunc()
+	c.SetUsageFunc(help(usage))
+	return c
 }
 
 // versionText is the version that the build was given, else what Go knows of it.

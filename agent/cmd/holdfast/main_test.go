@@ -4,15 +4,21 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"holdfast/agent/status"
 	"holdfast/bootslot"
@@ -20,6 +26,18 @@ import (
 	"holdfast/bootslot/ledger"
 	"holdfast/device"
 )
+
+// TestMain gives the tests a locale: it decides whether there is a °.
+func TestMain(m *testing.M) {
+	if args := os.Getenv(asHoldfast); args != "" { // another user's process, see TestNoPermission
+		os.Exit(Main(context.Background(), strings.Split(args, "\n"), os.Stdout, os.Stderr))
+	}
+	os.Setenv("LC_ALL", "C.UTF-8")
+	os.Exit(m.Run())
+}
+
+// asHoldfast names the environment variable that makes the test binary the real command, with these arguments.
+const asHoldfast = "HOLDFAST_TEST_ARGS"
 
 // board files in a folder of its own, with nobody running.
 type boardDir struct {
@@ -185,10 +203,10 @@ func TestEveryVerbExplainsItself(t *testing.T) {
 func TestEverybodyDead(t *testing.T) {
 	t.Parallel()
 	b := newBoard(t)
-	b.want(1, []string{"Nothing is declared yet; keeping the fallback", "the guard is dead (it does not run)", "the agent is dead (it does not run)", "ledger: there is none yet"}, "status")
+	b.want(1, []string{"Nobody keeps the device: agent and guard are dead\n", "Nothing is declared yet; it is to be kept at the fallback", "the guard is dead (it does not run)", "the agent is dead (it does not run)", "ledger: there is none yet"}, "status")
 
 	b.keepLedger()
-	b.want(1, []string{"Nothing is declared yet; keeping 1111111", "connection refused", "failed, 2222222"}, "status")
+	b.want(1, []string{"Nothing is declared yet; it is to be kept at 1111111", "connection refused", "failed, 2222222"}, "status")
 	b.want(0, []string{"*  A", "good", "fan=on", "failed", "fallback", "the guard is dead (it does not run); this was read from its files"}, "slots")
 	b.want(0, []string{"lamp=on", "not-too-hot", "41.2 °C", "temperature 41.23 °C"}, "marks")
 	b.want(0, []string{"trial", "failed", "mark 2", "attempt 1"}, "history")
@@ -251,7 +269,7 @@ func TestBrokenConfiguration(t *testing.T) {
 	b.write("state/guard/config.yaml", string(valid))
 	b.want(0, []string{"fan=on", "the last valid copy, " + b.path("state", "guard", "config.yaml")}, "slots")
 	b.write("state/agent/config.yaml", string(valid))
-	b.want(1, []string{"keeping 1111111", "the last valid copy, " + b.path("state", "agent", "config.yaml")}, "status")
+	b.want(1, []string{"Nobody keeps the device", "kept at 1111111", "the last valid copy, " + b.path("state", "agent", "config.yaml")}, "status")
 	os.Remove(b.config)
 }
 
@@ -268,7 +286,7 @@ func TestGuardAnswers(t *testing.T) {
 	st := api.State{Version: "v9", PID: 77, Phase: api.PhaseIdle, Ledger: l, LastKnownGood: fallback, Fallback: fallback, Driver: "agent", Answers: true,
 		Lease: api.Lease{Generation: 1, Fields: p.Fallback, Proven: p.Fallback}, Device: &device.State{Actuators: p.Fallback}, Suspended: &api.SuspendedFor{SecondsLeft: 60}}
 	b.serve("guard.sock", map[string]any{
-		"GET /v1/state": st, "GET /v1/history": []bootslot.Event{{Kind: bootslot.EventStarted, Who: "eva", Count: 3}},
+		"GET /v1/state": st, "GET /v1/history": []bootslot.Event{{Kind: bootslot.EventRetry, Who: "eva", Count: 3}},
 		"POST /v1/retry": &api.StatusError{Status: 403, Message: "only the group holdfast may do this"}, "POST /v1/rollback": &api.StatusError{Status: 409, Message: "there is no previous release"},
 		"POST /v1/suspend": api.Suspension{UntilUptimeSeconds: 1e9, Repair: true}, "POST /v1/resume": api.Lease{},
 	})
@@ -277,7 +295,7 @@ func TestGuardAnswers(t *testing.T) {
 	b.serve("agent.sock", map[string]any{"GET /v1/status": agent, "POST /v1/reconcile": struct{}{}, "POST /v1/accept": &api.StatusError{Status: 400, Message: "not a revision"}})
 
 	b.want(0, []string{"Nothing is declared yet; keeping the fallback", "alive, pid 77, v9", "alive, pid 78, v8", "suspended for another 1m0s"}, "status")
-	b.want(0, []string{"started", "by eva", "3 times"}, "history")
+	b.want(0, []string{"retry", "by eva", "3 times"}, "history")
 	b.want(1, []string{"not allowed: only the group holdfast may do this"}, "retry")
 	b.want(1, []string{"there is no previous release"}, "rollback")
 	b.want(0, []string{"no trials, and no repair", "holdfast resume"}, "suspend", "--for", "2h", "--repair")
@@ -296,9 +314,138 @@ func TestSilentGuard(t *testing.T) {
 	}
 	defer l.Close()
 	start := time.Now()
-	b.want(1, []string{"the guard is dead (it runs and does not answer)"}, "status")
+	b.want(1, []string{"Nobody keeps the device: the agent is dead, the guard is silent", "the guard is silent (it runs and does not answer)"}, "status")
 	if took := time.Since(start); took > 2*askTime {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// TestFrozenGuard: what the sidecar says is told without waiting for the file that a guard which hangs keeps locked; its history is not to be had.
+func TestFrozenGuard(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	b.keepLedger()
+	s, _, _, err := ledger.Open(b.path("state", "guard"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	l, err := net.Listen("unix", b.path("run", "guard.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var wg sync.WaitGroup
+	for _, tt := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{0, "lamp=on", []string{"marks"}}, {0, "fan=on", []string{"slots"}}, {1, "to be kept at 1111111", []string{"status"}},
+		{1, "its history is locked", []string{"history"}},
+		{1, "no answer: the guard was asked", []string{"retry"}}, {1, "refuses what it had not begun in time", []string{"suspend", "--for", "1h"}},
+		{1, "nothing was changed: the guard does not answer (it runs and does not answer)", []string{"rollback"}},
+	} {
+		wg.Go(func() {
+			start := time.Now()
+			b.want(tt.code, []string{tt.want}, tt.args...)
+			if took := time.Since(start); tt.code == 0 && took > askTime+900*time.Millisecond {
+				t.Errorf("holdfast %s took %v", tt.args[0], took)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestTold: a request that changes something ends with a word on whether it did.
+func TestTold(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	board := place{config: b.config}.open()
+	for _, tt := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"too late", &api.StatusError{Status: 408, Message: "the request came too late"}, "nothing was changed: the request came too late"},
+		{"no right", &api.StatusError{Status: 403, Message: "not you"}, "not allowed: not you"},
+		{"nobody there", fmt.Errorf("%w: %w", api.ErrSilent, &net.OpError{Op: "dial", Err: unix.ECONNREFUSED}), "nothing was changed: the guard does not answer (it does not run)"},
+		{"its queue is full", fmt.Errorf("%w: %w", api.ErrSilent, &net.OpError{Op: "dial", Err: unix.EAGAIN}), "nothing was changed: "},
+		{"it ended meanwhile", fmt.Errorf("%w: %w", api.ErrSilent, &net.OpError{Op: "read", Err: unix.ECONNRESET}), "no answer: "},
+		{"it hangs", fmt.Errorf("%w: %w", api.ErrSilent, context.DeadlineExceeded), "no answer: "},
+	} {
+		if got := board.told(tt.err); !strings.HasPrefix(got.Error(), tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestNoPermission: another user is told that he may not ask, and not that there is nothing.
+func TestNoPermission(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to run as somebody else")
+	}
+	b := newBoard(t)
+	b.keepLedger()
+	b.serve("guard.sock", nil)
+	b.serve("agent.sock", nil)
+	for path, mode := range map[string]os.FileMode{b.dir: 0o755, b.path("run", "guard.sock"): 0o660, b.path("run", "agent.sock"): 0o660,
+		b.path("state", "guard"): 0o750, b.path("state", "agent"): 0o750} {
+		os.MkdirAll(path, 0o755)
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(b.path("run", "guard.sock"), 0, 4711); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe := b.path("holdfast.test")
+	if err := os.WriteFile(exe, self, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	do := func(args ...string) (int, string) {
+		cmd := exec.Command(exe)
+		cmd.Dir = b.dir
+		cmd.Env = append(os.Environ(), asHoldfast+"="+strings.Join(append(args, "--config", b.config, "--share", ""), "\n"))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		out, err := cmd.CombinedOutput()
+		if err != nil && !errors.As(err, new(*exec.ExitError)) {
+			t.Fatal(err)
+		}
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+	hint := "run as root or as a member of the group 4711, which owns " + b.path("run", "guard.sock")
+	for _, tt := range []struct {
+		args      []string
+		want, not []string
+	}{
+		{[]string{"marks"}, []string{"the marks cannot be read: the guard is not reachable (this user may not ask it)", "permission denied", hint}, []string{"no marks", "dead"}},
+		{[]string{"slots"}, []string{"the slots cannot be read: the guard is not reachable", hint}, []string{"empty", "dead"}},
+		{[]string{"history"}, []string{"the history cannot be read: the guard is not reachable", hint}, []string{"Nothing has happened"}},
+		{[]string{"marks", "--json"}, []string{"cannot be read"}, []string{"[]"}},
+		{[]string{"status"}, []string{"What is in force cannot be told", "the agent is not reachable", hint, "driven by   not known"}, []string{"Nothing is declared", "dead", "the fallback"}},
+		{[]string{"retry"}, []string{"nothing was changed: the guard is not reachable", hint}, []string{"dead"}},
+		{[]string{"sync"}, []string{"nothing was changed: the agent is not reachable"}, nil},
+	} {
+		code, out := do(tt.args...)
+		if code != 1 {
+			t.Errorf("holdfast %v: exit code %d, want 1", tt.args, code)
+		}
+		for _, w := range tt.want {
+			if !strings.Contains(out, w) {
+				t.Errorf("holdfast %v does not say %q:\n%s", tt.args, w, out)
+			}
+		}
+		for _, w := range tt.not {
+			if strings.Contains(out, w) {
+				t.Errorf("holdfast %v says %q:\n%s", tt.args, w, out)
+			}
+		}
 	}
 }
 
@@ -317,6 +464,14 @@ func TestValidate(t *testing.T) {
 	if len(all) != 2 || !all[0].Valid || all[0].Digest == "" || all[1].Valid || len(all[1].Errors) != 2 || all[1].Errors[0].Line != 2 || all[1].Errors[0].Column != 6 {
 		t.Errorf("%+v", all)
 	}
+}
+
+func cells(texts ...string) []cell {
+	var out []cell
+	for _, t := range texts {
+		out = append(out, cell{text: t})
+	}
+	return out
 }
 
 func TestTable(t *testing.T) {

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,27 +16,52 @@ import (
 func newMarks(where *place) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "marks",
+		Use:   "marks [NUMBER]",
 		Short: "Show what failed here and is not tried again, why, and what lifts it",
-		Long: `Show the marks, oldest first. A mark says "failed, don't retry" of a set of changed fields: while what is
-declared contains all of the set, those fields stay at last-known-good. * is before the marks that hold
-something now. A retired mark's set is part of last-known-good meanwhile, and holds nothing.
+		Long: `Show the marks, oldest first, or the one with that number. A mark says "failed, don't retry" of a set of
+changed fields: while what is declared contains all of the set, those fields stay at last-known-good.
+* is before the marks that hold something now. A retired mark's set is part of last-known-good meanwhile,
+and holds nothing.
 
 A mark is lifted by declaring another value for a field of its set, by raising 'retry:' in the declared
 file, or by 'holdfast retry'.`,
-		Example: "  holdfast marks",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Example: `  holdfast marks
+  holdfast marks 6`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return errors.New("it takes the number of one mark, or nothing")
+			}
+			if len(args) == 1 {
+				if _, err := strconv.ParseUint(args[0], 10, 64); err != nil {
+					return fmt.Errorf("%q is not the number of a mark", args[0])
+				}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
 			b := where.open()
-			v := status.Build(b.sources(cmd.Context()))
+			s := b.sources(cmd.Context(), false)
+			v := status.Build(s)
+			if err := needLedger("the marks", s, v); err != nil {
+				return err
+			}
+			marks := v.Marks
+			if len(args) == 1 {
+				id, _ := strconv.ParseUint(args[0], 10, 64) // Args has looked at it
+				i := slices.IndexFunc(marks, func(m bootslot.Mark) bool { return m.ID == id })
+				if i < 0 {
+					return fmt.Errorf("there is no mark %d; 'holdfast marks' shows all", id)
+				}
+				marks = marks[i : i+1]
+			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), v.Marks)
+				return printJSON(cmd.OutOrStdout(), marks)
 			}
 			p := newPrinter(cmd.OutOrStdout())
-			if len(v.Marks) == 0 {
+			if len(marks) == 0 {
 				p.line("There are no marks: nothing has failed here.")
 			}
-			for i, m := range v.Marks {
+			for i, m := range marks {
 				if i > 0 {
 					p.line("")
 				}
@@ -66,8 +94,11 @@ func showMark(p printer, b *board, v status.View, m bootslot.Mark) {
 		cause += " (" + m.Who + ")"
 	}
 	rows := [][]cell{row("cause", cause)}
-	if m.Check != "" || m.Message != "" {
+	switch {
+	case m.Check != "":
 		rows = append(rows, row("check", strings.Trim(m.Check+": "+m.Message, ": ")))
+	case m.Cause != bootslot.CauseOperator && m.Message != "": // an operator's has nothing to add to the cause
+		rows = append(rows, row("why", m.Message))
 	}
 	rows = append(rows, row("revision", shortRevision(m.Revision)))
 	for _, r := range []struct {

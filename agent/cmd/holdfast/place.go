@@ -10,7 +10,12 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -51,7 +56,7 @@ func (w place) open() board {
 	b := board{clock: clock.New()}
 	var err error
 	if b.profile, err = device.LoadProfile(w.share); err != nil {
-		b.problem("the board's own profile is not used: %v", err)
+		b.problem("the board's own profile is not used", err)
 	}
 	cfg, usable, err := config.Load(w.config, "", b.profile)
 	if !usable {
@@ -67,7 +72,7 @@ func (w place) open() board {
 			cfg, from = config.Default(b.profile), "the defaults"
 			cfg.State = kept.State
 		}
-		b.problem("the configuration cannot be used, going on with %s: %v", from, err)
+		b.problem("the configuration cannot be used, going on with "+from, err)
 	}
 	b.config = cfg
 	b.guard = api.NewClient(cfg.GuardSocket())
@@ -75,8 +80,8 @@ func (w place) open() board {
 	return b
 }
 
-func (b *board) problem(format string, args ...any) {
-	b.problems = append(b.problems, status.OneLine(fmt.Sprintf(format, args...)))
+func (b *board) problem(about string, err error) {
+	b.problems = append(b.problems, status.Explain(about, err))
 }
 
 // rules are the board's rules for admission, as the guard has them.
@@ -98,46 +103,40 @@ func (b *board) parse(name string, data []byte) (bootslot.Release, uint64, error
 // historyForVerdict is how many events are looked through for the last verdict.
 const historyForVerdict = 200
 
-// sources asks agent and guard, both at once, and reads the files of whoever is dead.
-func (b *board) sources(ctx context.Context) status.Sources {
-	s := status.Sources{Now: b.clock.Now(), Profile: b.profile, Board: b.rules(), Problems: b.problems}
+// sources asks agent and guard, both at once, and reads the files of whoever does not answer. history says that the last verdict is
+// wanted, too: without the guard it stands only in a file that may have to be waited for.
+func (b *board) sources(ctx context.Context, history bool) status.Sources {
+	s := status.Sources{Now: b.clock.Now(), Profile: b.profile, Board: b.rules(), Problems: b.problems, DiskWhy: b.diskWhy()}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, askTime)
 		defer cancel()
 		st, err := b.guard.State(ctx, nil)
 		if err != nil {
-			s.GuardWhy = why(err)
+			s.GuardState, s.GuardWhy = status.Why(err)
 			return
 		}
 		s.Guard = &st
-		s.History, _ = b.guard.History(ctx, historyForVerdict)
+		if history {
+			s.History, _ = b.guard.History(ctx, historyForVerdict)
+		}
 	})
 	wg.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, askTime)
 		defer cancel()
-		a, err := b.agent.Status(ctx)
+		a, err := b.agent.Status(ctx, nil)
 		if err != nil {
-			s.AgentWhy = why(err)
+			s.AgentState, s.AgentWhy = status.Why(err)
 			return
 		}
 		s.Agent = &a
 	})
 	wg.Wait()
+	if s.GuardState == status.ProcessUnreachable || s.AgentState == status.ProcessUnreachable {
+		s.Access = access(b.config.GuardSocket())
+	}
 	if s.Guard == nil {
-		l, err := ledger.ReadSidecar(b.config.LedgerJSON())
-		dl, events, derr := ledger.ReadDB(b.config.LedgerDB(), historyForVerdict)
-		switch {
-		case err == nil:
-			s.Ledger = &l
-		case derr == nil:
-			s.Ledger = &dl
-		case errors.Is(err, fs.ErrNotExist):
-			s.LedgerWhy = "there is none yet"
-		default:
-			s.LedgerWhy = why(err)
-		}
-		s.History = events
+		b.readLedger(&s, history)
 		if sus, left := api.LoadSuspension(b.config.SuspendFile(), b.clock); left > 0 {
 			s.Suspended = &api.SuspendedFor{SecondsLeft: left.Seconds(), Repair: sus.Repair, Who: sus.Who}
 		}
@@ -162,6 +161,75 @@ func (b *board) sources(ctx context.Context) status.Sources {
 	return s
 }
 
+// readLedger reads the sidecar, and ledger.db only if that fails or for the history: a guard that hangs keeps it locked.
+func (b *board) readLedger(s *status.Sources, history bool) {
+	l, err := ledger.ReadSidecar(b.config.LedgerJSON())
+	if err == nil {
+		s.Ledger = &l
+		if !history || s.GuardState != status.ProcessDead {
+			return
+		}
+	}
+	dl, events, derr := ledger.ReadDB(b.config.LedgerDB(), historyForVerdict)
+	if derr == nil {
+		s.History = events
+	}
+	switch {
+	case err == nil:
+	case derr == nil:
+		s.Ledger = &dl
+	case errors.Is(err, fs.ErrNotExist) && errors.Is(derr, fs.ErrNotExist):
+		s.NoLedger, s.LedgerWhy = true, "there is none yet"
+	default:
+		_, s.LedgerWhy = status.Why(err)
+	}
+}
+
+// access says who may ask what this user may not: the group that owns the socket, or the folder if that hides the socket.
+func access(socket string) string {
+	for _, path := range []string{socket, filepath.Dir(socket)} {
+		fi, err := os.Stat(path)
+		if err != nil {
+			continue
+		}
+		st, ok := fi.Sys().(*syscall.Stat_t)
+		if !ok || st.Gid == 0 {
+			break
+		}
+		name := "group " + strconv.FormatUint(uint64(st.Gid), 10)
+		if g, err := user.LookupGroupId(strconv.FormatUint(uint64(st.Gid), 10)); err == nil {
+			name = "group " + g.Name
+		}
+		return fmt.Sprintf("run as root or as a member of the %s, which owns %s", name, path)
+	}
+	return "run as root"
+}
+
+// diskWhy is why the disk lets no trial start, by the guard's own rule; "" if it is well or cannot be asked.
+func (b *board) diskWhy() string {
+	var st unix.Statfs_t
+	if unix.Statfs(b.config.State, &st) != nil {
+		return ""
+	}
+	free := int64(st.Bavail) * int64(st.Bsize)
+	if free >= b.config.Guard.DiskFloor {
+		return ""
+	}
+	return fmt.Sprintf("%s has %d KiB free, the floor is %d KiB", b.config.State, free>>10, b.config.Guard.DiskFloor>>10)
+}
+
+// needLedger says why slots and marks cannot be told, nil if they can.
+func needLedger(what string, s status.Sources, v status.View) error {
+	if v.LedgerKnown {
+		return nil
+	}
+	text := fmt.Sprintf("%s cannot be read: the guard %s, and of its ledger: %s", what, v.Guard.Words(), s.LedgerWhy)
+	if s.Access != "" {
+		text += "; " + s.Access
+	}
+	return errors.New(text)
+}
+
 // declared reads what the clone holds, without the agent.
 func (b *board) declared() (*status.Declared, string) {
 	d, ok, err := gitclone.Read(b.config.CloneDB())
@@ -178,18 +246,16 @@ func (b *board) declared() (*status.Declared, string) {
 	return &status.Declared{Fields: r.Fields, Image: r.Image, Digest: r.Digest(), Revision: d.Revision, Subject: d.Subject, Retry: retry}, ""
 }
 
-// why says in one line why somebody does not answer, or what is wrong with a file.
+// why says in words why somebody does not answer, or what is wrong with a file.
 func why(err error) string {
-	switch {
-	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT) && errors.As(err, new(*net.OpError)):
-		return "it does not run"
-	case errors.Is(err, unix.EACCES) && errors.As(err, new(*net.OpError)):
-		return "this user may not ask it"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "it runs and does not answer"
-	}
-	return status.OneLine(err.Error())
+	_, text := status.Why(err)
+	return text
 }
+
+// refusal is an answer of the agent that says no.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
 
 // agentClient asks the agent over its socket.
 type agentClient struct{ http *http.Client }
@@ -202,10 +268,14 @@ func newAgentClient(path string) agentClient {
 	}}}
 }
 
-// Status asks for the agent's own part of the view.
-func (c agentClient) Status(ctx context.Context) (status.Agent, error) {
+// Status asks for the agent's own part of the view. wait is the change counter to wait away from; nil for at once.
+func (c agentClient) Status(ctx context.Context, wait *uint64) (status.Agent, error) {
+	path := "/v1/status"
+	if wait != nil {
+		path += "?wait=" + strconv.FormatUint(*wait, 10)
+	}
 	var a status.Agent
-	return a, c.do(ctx, http.MethodGet, "/v1/status", nil, &a)
+	return a, c.do(ctx, http.MethodGet, path, nil, &a)
 }
 
 // Reconcile makes the agent fetch and look at the device now.
@@ -243,7 +313,7 @@ func (c agentClient) do(ctx context.Context, method, path string, in, out any) e
 		if json.Unmarshal(b, &e) != nil || e.Message == "" {
 			e.Message = "the agent answered " + resp.Status
 		}
-		return errors.New(e.Message)
+		return refusal(e.Message)
 	}
 	if out == nil {
 		return nil

@@ -4,28 +4,43 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdfast/agent/status"
+	"holdfast/bootslot"
 )
 
+// retried is what `holdfast retry --json` says.
+type retried struct {
+	Grant        *bootslot.Grant  `json:"grant,omitempty"` // as the ledger has it; absent once its trial has used it up
+	Declared     *status.Declared `json:"declared,omitempty"`
+	Decision     *status.Decision `json:"decision,omitempty"`
+	AgentAnswers bool             `json:"agentAnswers"`
+}
+
 func newRetry(where *place) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:   "retry",
 		Short: "Let what is declared now have one more trial, past all marks",
 		Long: `Let what is declared now have one more trial, past all marks, pauses and attempts. It is the same leave as a
 raised 'retry:' in the declared file, but for this board alone and for the content that is declared at
 this moment. It is used up by a trial that comes to a conclusion; if it fails, the content is marked again.
 
-It does not wait for the trial: 'holdfast status --watch' shows it.`,
+It does not wait for the trial: 'holdfast status --watch' shows it.
+
+With --json: grant, declared, decision (as in 'holdfast status --json'), agentAnswers.`,
 		Example: "  holdfast retry",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			b := where.open()
 			b.warn(newPrinter(cmd.ErrOrStderr()))
 			if _, err := b.guard.Retry(ctx); err != nil {
-				return told(err)
+				return b.told(err)
 			}
 			alive := b.poke(ctx)
-			v := status.Build(b.sources(ctx))
+			v := status.Build(b.sources(ctx, false))
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), retried{v.Grant, v.Declared, v.Decision, alive})
+			}
 			p := newPrinter(cmd.OutOrStdout())
 			content := "what is declared"
 			if d := v.Declared; d != nil {
@@ -35,11 +50,13 @@ It does not wait for the trial: 'holdfast status --watch' shows it.`,
 				}
 			}
 			p.line("Granted: %s gets one trial past all marks.", content)
-			switch {
+			switch reason := v.Reason(); {
 			case v.Trial != nil:
 				p.line("Its trial runs.")
-			case v.Decision != nil && v.Decision.Reason != "":
-				p.line("Next: its trial starts when this is over: %s.", v.Decision.Reason)
+			case v.Decision != nil && v.Decision.Kind == bootslot.AwaitBaseline:
+				p.line("Next: %s.", reason)
+			case reason != "":
+				p.line("Next: its trial starts when this is over: %s.", reason)
 			default:
 				p.line("Next: its trial starts as soon as the checks have held at rest.")
 			}
@@ -48,4 +65,6 @@ It does not wait for the trial: 'holdfast status --watch' shows it.`,
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "say what was done as JSON")
+	return c
 }

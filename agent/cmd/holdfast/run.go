@@ -38,7 +38,7 @@ the device to what the guard says. SIGHUP makes it read its configuration again.
 
 If the configuration is broken the agent goes on with the last valid copy of it, and status says so.`,
 		Example: "  holdfast run --config /etc/holdfast/holdfast.yaml",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			return run(cmd.Context(), log, *where)

@@ -97,7 +97,7 @@ func TestRun(t *testing.T) {
 	}
 	client := newAgentClient(b.path("run", "agent.sock"))
 	wait("a declared release", func() bool {
-		s, err := client.Status(ctx)
+		s, err := client.Status(ctx, nil)
 		return err == nil && s.Declared != nil && s.Declared.Fields["fan"] == "on" && s.GitCycles > 1
 	})
 	b.want(1, []string{"the guard is dead (it does not run)", `"Air"`}, "status")
@@ -108,13 +108,13 @@ func TestRun(t *testing.T) {
 	}
 
 	before, lines := stamps(t, b.path("state")), log.String()
-	s, err := client.Status(ctx)
+	s, err := client.Status(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	device0, git0 := s.DeviceCycles, s.GitCycles
 	wait("twenty more cycles", func() bool {
-		s, err := client.Status(ctx)
+		s, err := client.Status(ctx, nil)
 		return err == nil && s.DeviceCycles > device0+20 && s.GitCycles > git0+5
 	})
 	if after := stamps(t, b.path("state")); after != before {

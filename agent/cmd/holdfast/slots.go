@@ -15,10 +15,14 @@ func newSlots(where *place) *cobra.Command {
 		Long: `Show slot A and slot B of the ledger, the previous release (for 'holdfast rollback') and the fallback
 (for 'holdfast rollback --to fallback'). * marks what is in force.`,
 		Example: "  holdfast slots",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := where.open()
-			v := status.Build(b.sources(cmd.Context()))
+			s := b.sources(cmd.Context(), false)
+			v := status.Build(s)
+			if err := needLedger("the slots", s, v); err != nil {
+				return err
+			}
 			fallback := b.profile.Fallback
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), struct {
@@ -63,9 +67,9 @@ var slotPaint = map[bootslot.SlotStatus]paint{bootslot.SlotGood: green, bootslot
 // showProblems says what may make an answer that was read from files incomplete.
 func showProblems(p printer, v status.View) {
 	if !v.Guard.Alive {
-		p.line("%s the guard is dead (%s); this was read from its files", p.paint(red, "!"), v.Guard.Why)
+		p.line("%s the guard %s; this was read from its files", p.paint(red, "!"), v.Guard.Words())
 	}
 	for _, s := range v.Problems {
-		p.line("%s %s", p.paint(red, "!"), s)
+		p.item(p.paint(red, "!"), s)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,23 +28,30 @@ It asks agent and guard, and reads the files of whoever is dead.
 
 Exit code 0: all is well. A trial, a held field, a suspension and being offline are well: that is
 Holdfast at work. Exit code 1: somebody ought to look. The guard or the agent is dead, the device does
-not answer or is not as it is to be, a required check fails on the release in force, the repository
-cannot be used for another reason than the link, or something is wrong with Holdfast's own files.
+not answer, does not take what is written or is not as it is to be, a required check fails on the release
+in force, the repository cannot be used for another reason than the link, nothing can be tried (the disk is
+below its floor, the ledger is a newer guard's), something is wrong with Holdfast's own files, or this user
+may not ask.
 The lines that begin with ! say which.`,
 		Example: `  holdfast status
   holdfast status --json | jq .decision
   holdfast status --watch`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := where.open()
-			show := func(w io.Writer, v status.View) error { return showStatus(newPrinter(w), &b, v) }
+			out := newPrinter(cmd.OutOrStdout())
+			show := func(w io.Writer, v status.View) error {
+				p := out
+				p.w = w
+				return showStatus(p, &b, v)
+			}
 			if asJSON {
 				show = printJSON[status.View]
 			}
 			if watch {
 				return watchStatus(cmd.Context(), cmd.OutOrStdout(), &b, show, !asJSON)
 			}
-			v := status.Build(b.sources(cmd.Context()))
+			v := status.Build(b.sources(cmd.Context(), true))
 			if err := show(cmd.OutOrStdout(), v); err != nil {
 				return err
 			}
@@ -67,34 +75,97 @@ func printJSON[T any](w io.Writer, v T) error {
 	return err
 }
 
-// watchEvery is how often a watcher looks.
-const watchEvery = time.Second
+const (
+	// watchEvery is how often a watcher looks for somebody who does not answer.
+	watchEvery = time.Second
+	// watchMost is how long it waits for news of those who do: one that is stopped says nothing any more, and that is news, too.
+	watchMost = 5 * time.Second
+	// watchLeast is the least time between two looks, whatever goes on.
+	watchLeast = 200 * time.Millisecond
+)
 
-// watchStatus shows the view again whenever it differs in more than time passing; on a terminal it stays in place and runs along.
+// watchStatus shows the view again whenever it differs in more than time passing; on a terminal it stays in place.
 func watchStatus(ctx context.Context, w io.Writer, b *board, show func(io.Writer, status.View) error, text bool) error {
-	inPlace := text && isTerminal(w)
-	last := ""
+	screen := screen{w: w, inPlace: text && isTerminal(w), gap: text}
 	for {
-		v := status.Build(b.sources(ctx))
+		s := b.sources(ctx, true)
+		v := status.Build(s)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if now := fingerprint(v); inPlace || now != last {
-			if inPlace {
-				fmt.Fprint(w, "\x1b[H\x1b[2J")
-			} else if last != "" && text {
-				fmt.Fprintln(w)
-			}
-			last = now
-			if err := show(w, v); err != nil {
-				return err
-			}
+		if err := screen.show(v, show); err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-b.clock.After(watchEvery):
+		case <-b.clock.After(watchLeast):
 		}
+		b.awaitNews(ctx, s)
+	}
+}
+
+// screen is what a watcher has shown.
+type screen struct {
+	w       io.Writer
+	inPlace bool   // a terminal: one view over the other
+	gap     bool   // an empty line between two views
+	last    string // in place the text, else the fingerprint
+}
+
+// show writes the view if it is news: in place that is another text, seconds that run along included; else only more than time passing. In
+// place it is written at once and over what is there, so that nothing flickers.
+func (s *screen) show(v status.View, write func(io.Writer, status.View) error) error {
+	var text bytes.Buffer
+	if err := write(&text, v); err != nil {
+		return err
+	}
+	now := fingerprint(v)
+	if s.inPlace {
+		now = text.String()
+	}
+	if now == s.last {
+		return nil
+	}
+	first := s.last == ""
+	s.last = now
+	out := text.String()
+	switch {
+	case s.inPlace: // home, each line cleared to its end, and the rest of the screen
+		out = "\x1b[H" + strings.ReplaceAll(out, "\n", "\x1b[K\n") + "\x1b[J"
+	case !first && s.gap:
+		out = "\n" + out
+	}
+	_, err := io.WriteString(s.w, out)
+	return err
+}
+
+// awaitNews returns when agent or guard has news since s, or it is time to look again.
+func (b *board) awaitNews(ctx context.Context, s status.Sources) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	news := make(chan struct{}, 2)
+	wait := watchMost
+	if s.Guard != nil {
+		go func() {
+			_, _ = b.guard.State(ctx, &s.Guard.Change) // an answer or none: it is time to look
+			news <- struct{}{}
+		}()
+	} else {
+		wait = watchEvery
+	}
+	if s.Agent != nil {
+		go func() {
+			_, _ = b.agent.Status(ctx, &s.Agent.Change)
+			news <- struct{}{}
+		}()
+	} else {
+		wait = watchEvery
+	}
+	select {
+	case <-ctx.Done():
+	case <-news:
+	case <-b.clock.After(wait):
 	}
 }
 
@@ -115,6 +186,9 @@ func fingerprint(v status.View) string {
 	if d := v.Decision; d != nil {
 		c := *d
 		c.Reason, c.WaitSeconds = "", 0
+		if d.Kind == bootslot.AwaitBaseline {
+			c.Reason = v.Reason() // how many checks are still to go
+		}
 		v.Decision = &c
 	}
 	if s := v.Suspended; s != nil {
@@ -136,15 +210,17 @@ func showStatus(p printer, b *board, v status.View) error {
 	}
 	p.line("%s", p.paint(headline, v.Summary))
 	for _, d := range v.Details {
+		sign := "·"
 		if slices.Contains(v.NotFine, d) {
-			p.line("  %s %s", p.paint(red, "!"), d)
-		} else {
-			p.line("  · %s", d)
+			sign = p.paint(red, "!")
 		}
+		p.item("  "+sign, d)
 	}
 	p.line("")
-	showFields(p, b, v)
-	p.line("")
+	if v.Effective.Fields != nil { // else there is nothing to compare with
+		showFields(p, b, v)
+		p.line("")
+	}
 
 	row := func(name, format string, args ...any) []cell {
 		return []cell{{name, faint}, {text: fmt.Sprintf(format, args...)}}
@@ -172,14 +248,20 @@ func showStatus(p printer, b *board, v status.View) error {
 		if d.Mixed {
 			text += ", mixed: no revision has it"
 		}
-		if reason := strings.TrimPrefix(d.Reason, "held: "); reason != "" {
-			text += ": " + reason
+		if len(d.Held) > 0 {
+			text += ", held: " + strings.Join(heldNames(d.Held), ", ")
+		}
+		if reason := v.Reason(); len(d.Held) == 0 && !strings.Contains(v.Summary, reason) {
+			text += ": " + reason // elsewhere it stands in the first line
 		}
 		rows = append(rows, row("decision", "%s", text))
 	}
-	inForce := "the fallback"
-	if v.Active != "" {
-		inForce = fmt.Sprintf("slot %s, %s, content %s", v.Active, shortRevision(v.LastKnownGood.Revision), shortDigest(v.LastKnownGood.Digest))
+	inForce := v.LastKnownGood.Name()
+	switch {
+	case !v.LedgerKnown:
+		inForce = "not known: the ledger cannot be read"
+	case v.Active != "":
+		inForce = fmt.Sprintf("slot %s, %s, content %s", v.Active, inForce, shortDigest(v.LastKnownGood.Digest))
 	}
 	rows = append(rows, row("in force", "%s", inForce))
 	if v.Previous != nil {
@@ -205,7 +287,11 @@ func showStatus(p printer, b *board, v status.View) error {
 		rows = append(rows, row("checks", "%s", checksText(v.Checks)))
 	}
 	rows = append(rows, row("repository", "%s", gitText(v.Git)))
-	rows = append(rows, row("driven by", "%s", v.Driver))
+	driver := v.Driver
+	if driver == "" {
+		driver = "not known"
+	}
+	rows = append(rows, row("driven by", "%s", driver))
 	rows = append(rows, row("agent", "%s", processText(v.Agent)), row("guard", "%s", processText(v.Guard)))
 	p.table("  ", rows)
 	return nil
@@ -261,6 +347,14 @@ func showFields(p printer, b *board, v status.View) {
 	p.table("  ", rows)
 }
 
+func heldNames(held []bootslot.HeldField) []string {
+	var names []string
+	for _, h := range held {
+		names = append(names, h.Field)
+	}
+	return names
+}
+
 func declaredImage(v status.View) *bootslot.Image {
 	if v.Declared == nil {
 		return nil
@@ -312,7 +406,7 @@ func gitText(g status.Git) string {
 		text += ", head " + shortRevision(g.RemoteRevision)
 	}
 	if !g.LastFetch.IsZero() {
-		text += ", last fetch " + wall(g.LastFetch)
+		text += ", last good fetch " + wall(g.LastFetch)
 	}
 	switch {
 	case g.Running && g.State != status.GitOK:
@@ -325,7 +419,7 @@ func gitText(g status.Git) string {
 
 func processText(p status.Process) string {
 	if !p.Alive {
-		return "dead: " + p.Why
+		return strings.TrimPrefix(p.Words(), "is ")
 	}
 	return fmt.Sprintf("alive, pid %d, %s", p.PID, p.Version)
 }

@@ -11,19 +11,22 @@ import (
 )
 
 func newSuspend(where *place) *cobra.Command {
-	var d time.Duration
-	var repair bool
+	var forTime length
+	var repair, asJSON bool
 	c := &cobra.Command{
 		Use:   "suspend --for DURATION",
 		Short: "Try nothing new for a while; with --repair, leave the device alone altogether",
 		Long: `Refuse new trials for a while, and cancel a running one. Drift is repaired all the same, unless --repair
 stops that, too: then nobody writes to the device once it has read back last-known-good for 5 seconds.
 
-It ends when the time is over, with 'holdfast resume', or with a reboot.`,
+It ends when the time is over, with 'holdfast resume', or with a reboot.
+
+With --json: secondsLeft, until (wall clock), repair (true if that is stopped, too).`,
 		Example: `  holdfast suspend --for 2h
   holdfast suspend --for 30m --repair   # somebody works on the greenhouse`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			d := time.Duration(forTime)
 			if d <= 0 {
 				return misuse{errors.New("say for how long: --for 2h")}
 			}
@@ -32,12 +35,16 @@ It ends when the time is over, with 'holdfast resume', or with a reboot.`,
 			b.warn(newPrinter(cmd.ErrOrStderr()))
 			s, err := b.guard.Suspend(ctx, api.SuspendRequest{ForSeconds: d.Seconds(), Repair: repair})
 			if err != nil {
-				return told(err)
+				return b.told(err)
 			}
 			b.poke(ctx)
 			left := time.Duration(s.UntilUptimeSeconds*float64(time.Second)) - b.clock.Uptime()
+			end := b.clock.Now().Add(left)
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), suspended{left.Seconds(), end, repair})
+			}
 			p := newPrinter(cmd.OutOrStdout())
-			until := b.clock.Now().Add(left).Local().Format(time.DateTime)
+			until := end.Local().Format(time.DateTime)
 			if repair {
 				p.line("Suspended for %s, until %s: no trials, and no repair once the device has read back last-known-good for 5 s.", left.Round(time.Second), until)
 			} else {
@@ -47,30 +54,55 @@ It ends when the time is over, with 'holdfast resume', or with a reboot.`,
 			return nil
 		},
 	}
-	c.Flags().DurationVar(&d, "for", 0, "for how `long`, such as 2h or 30m (required)")
+	c.Flags().Var(&forTime, "for", "for how long, a `DURATION` such as 2h or 30m (required)")
 	c.Flags().BoolVar(&repair, "repair", false, "stop the repair of drift, too")
+	c.Flags().BoolVar(&asJSON, "json", false, "say what was done as JSON")
 	return c
 }
 
+// suspended is what `holdfast suspend --json` says.
+type suspended struct {
+	SecondsLeft float64   `json:"secondsLeft"`
+	Until       time.Time `json:"until"` // wall clock
+	Repair      bool      `json:"repair"`
+}
+
+// resumed is what `holdfast resume --json` says.
+type resumed struct {
+	WasSuspended bool    `json:"wasSuspended"`
+	SecondsLeft  float64 `json:"secondsLeft"` // that were left of it
+	AgentAnswers bool    `json:"agentAnswers"`
+}
+
 func newResume(where *place) *cobra.Command {
-	return &cobra.Command{
-		Use:     "resume",
-		Short:   "End a suspension",
-		Long:    "End a suspension now. Without one it does nothing.",
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "resume",
+		Short: "End a suspension",
+		Long: `End a suspension now. Without one it does nothing.
+
+With --json: wasSuspended, secondsLeft (that were left of it), agentAnswers.`,
 		Example: "  holdfast resume",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			b := where.open()
 			b.warn(newPrinter(cmd.ErrOrStderr()))
 			before, err := b.guard.State(ctx, nil)
 			if err != nil {
-				return told(err)
+				return b.unasked(err)
 			}
 			if _, err := b.guard.Resume(ctx); err != nil {
-				return told(err)
+				return b.told(err)
 			}
 			alive := b.poke(ctx)
+			if asJSON {
+				did := resumed{AgentAnswers: alive}
+				if s := before.Suspended; s != nil {
+					did.WasSuspended, did.SecondsLeft = true, s.SecondsLeft
+				}
+				return printJSON(cmd.OutOrStdout(), did)
+			}
 			p := newPrinter(cmd.OutOrStdout())
 			if before.Suspended == nil {
 				p.line("Nothing was suspended.")
@@ -82,4 +114,6 @@ func newResume(where *place) *cobra.Command {
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "say what was done as JSON")
+	return c
 }

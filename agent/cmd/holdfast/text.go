@@ -22,9 +22,26 @@ import (
 type printer struct {
 	w      io.Writer
 	colour bool
+	ascii  bool // the locale has no °
 }
 
-func newPrinter(w io.Writer) printer { return printer{w, isTerminal(w) && os.Getenv("NO_COLOR") == ""} }
+func newPrinter(w io.Writer) printer {
+	return printer{w: w, colour: isTerminal(w) && os.Getenv("NO_COLOR") == "", ascii: !localeIsUTF8(os.Getenv)}
+}
+
+// localeIsUTF8 reports whether the locale of whoever reads has characters beyond ASCII (locale(7): the first that is set counts).
+func localeIsUTF8(env func(string) string) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := env(name); v != "" {
+			v = strings.ToLower(v)
+			return strings.Contains(v, "utf-8") || strings.Contains(v, "utf8")
+		}
+	}
+	return false
+}
+
+// inASCII spells what Holdfast itself writes beyond ASCII. What people have written (a revision's subject, a file's name) is theirs.
+var inASCII = strings.NewReplacer("·", "-", "°", "", "…", "...", "µ", "u", "–", "-", "—", "-")
 
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
@@ -53,20 +70,35 @@ func (p printer) paint(c paint, s string) string {
 	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
 }
 
-func (p printer) line(format string, args ...any) { fmt.Fprintf(p.w, format+"\n", args...) }
+func (p printer) line(format string, args ...any) {
+	text := fmt.Sprintf(format+"\n", args...)
+	if p.ascii {
+		text = inASCII.Replace(text)
+	}
+	io.WriteString(p.w, text)
+}
+
+// mostLines is how many lines of one text are shown: a file with a hundred errors must not push everything else off the screen.
+const mostLines = 12
+
+// item writes a text of one or more lines behind a sign, the further ones below it.
+func (p printer) item(sign, text string) {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	p.line("%s %s", sign, lines[0])
+	indent := strings.Repeat(" ", len(sign)-len(strings.TrimLeft(sign, " "))+4)
+	for i, l := range lines[1:] {
+		if i == mostLines {
+			p.line("%sand %d more lines, all of them in 'holdfast status --json'", indent, len(lines)-1-i)
+			break
+		}
+		p.line("%s%s", indent, l)
+	}
+}
 
 // cell is one field of a table.
 type cell struct {
 	text  string
 	paint paint
-}
-
-func cells(texts ...string) []cell {
-	var out []cell
-	for _, t := range texts {
-		out = append(out, cell{text: t})
-	}
-	return out
 }
 
 // table writes rows in columns as wide as their widest cell, the last one ragged.
@@ -77,7 +109,10 @@ func (p printer) table(indent string, rows [][]cell) {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
+			if p.ascii {
+				r[i].text = inASCII.Replace(c.text)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(r[i].text))
 		}
 	}
 	for _, r := range rows {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdfast/agent/desired"
+	"holdfast/agent/status"
 	"holdfast/bootslot"
 	"holdfast/device"
 	"holdfast/device/strictyaml"
@@ -48,12 +49,17 @@ FILE - is standard input.
 Exit code 0: all files are valid. 1: one is not.`,
 		Example: `  holdfast validate greenhouse.yaml
   holdfast validate devices/*/greenhouse.yaml`,
-		Args: cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, files []string) error {
+			if len(files) == 0 {
+				return errors.New("say which files to check; - is standard input")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, files []string) error {
 			profile, err := device.LoadProfile(where.share)
 			if err != nil {
 				// What would be said of the files would be by other rules than the board's.
-				return fmt.Errorf("the profile in %s cannot be used: %w", where.share, err)
+				return errors.New(status.Explain("the profile in "+where.share+" cannot be used", err))
 			}
 			all := []checked{}
 			bad := false

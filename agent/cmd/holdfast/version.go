@@ -7,15 +7,37 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// versions is what `holdfast version --json` says.
+type versions struct {
+	Version  string `json:"version"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"` // operating system and architecture
+}
+
+func thisVersion() versions {
+	return versions{versionText(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+}
+
+func (v versions) String() string {
+	return fmt.Sprintf("holdfast %s (%s, %s)", v.Version, v.Go, v.Platform)
+}
+
 func newVersion() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
+		Long:    "Print the version, which 'holdfast --version' does, too.\n\nWith --json: version, go, platform.",
 		Example: "  holdfast version",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			fmt.Fprintf(cmd.OutOrStdout(), "holdfast %s (%s, %s/%s)\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return nil
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), thisVersion())
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), thisVersion())
+			return err
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
+	return c
 }

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// noArguments is for a verb that takes flags only.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("'%s' takes no arguments, found %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// aVerb says what is there instead of a verb that is not.
+func aVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("there is no verb %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return errors.New(text)
+}
+
+// count is a flag that is a number from 0 on.
+type count int
+
+func (c *count) String() string { return strconv.Itoa(int(*c)) }
+func (c *count) Type() string   { return "N" }
+func (c *count) Set(s string) error {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil {
+		return errors.New("must be a number, 0 or more")
+	}
+	*c = count(n)
+	return nil
+}
+
+// length is a flag that is a length of time.
+type length time.Duration
+
+func (l *length) String() string {
+	if *l == 0 {
+		return "" // no default to show
+	}
+	return time.Duration(*l).String()
+}
+func (l *length) Type() string { return "DURATION" }
+func (l *length) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return errors.New("must be a length of time with its unit, such as 30m or 2h")
+	}
+	*l = length(d)
+	return nil
+}
