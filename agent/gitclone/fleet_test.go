@@ -124,3 +124,29 @@ func fileSize(t testing.TB, path string) (length, taken int64) {
 	}
 	return st.Size, st.Blocks * 512
 }
+
+// hugeFile commits a file of n blocks, beside ours.
+func (f *fleet) hugeFile(name, block string, n int, ours, file string) {
+	f.t.Helper()
+	cmd := exec.Command("git", "fast-import", "--quiet", "--date-format=raw", "--big-file-threshold=1m")
+	cmd.Dir, cmd.Env = f.bare, gitEnv()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	w := bufio.NewWriter(in)
+	fmt.Fprintf(w, "commit refs/heads/main\ncommitter Ada <ada@example.org> %d +0000\ndata 4\nhuge\nM 644 inline %s\ndata %d\n", f.clock, name, n*len(block))
+	for range n {
+		_, _ = w.WriteString(block)
+	}
+	fmt.Fprintf(w, "\nM 644 inline %s\ndata %d\n%s\n", file, len(ours), ours)
+	_ = w.Flush()
+	_ = in.Close()
+	if err := cmd.Wait(); err != nil {
+		f.t.Fatalf("git fast-import: %v", err)
+	}
+	f.tip = f.run(f.bare, "git", "rev-parse", "refs/heads/main")
+}

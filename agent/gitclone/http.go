@@ -38,6 +38,7 @@ func newHTTPClient(o Options, ca []byte) (*http.Client, error) {
 			TLSHandshakeTimeout:   o.ConnectTimeout,
 			ResponseHeaderTimeout: o.StallTimeout,
 			ForceAttemptHTTP2:     true,
+			DisableCompression:    true, // packs are compressed, and the header is a twentieth of a poll
 			MaxIdleConns:          1,
 			IdleConnTimeout:       90 * time.Second,
 		},
@@ -112,7 +113,7 @@ func (l *httpLine) do(ctx context.Context, method, path string, request []byte, 
 	if err != nil {
 		return nil, "", err
 	}
-	req.Header.Set("User-Agent", "git/2 (holdfast)") // some forges want to see git there
+	req.Header.Set("User-Agent", "git/holdfast") // some forges want to see git there
 	req.Header.Set("Git-Protocol", "version=2")
 	if request != nil {
 		req.Header.Set("Content-Type", "application/x-git-upload-pack-request")
