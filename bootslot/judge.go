@@ -259,12 +259,13 @@ type Rest struct {
 	Soak    time.Duration
 	Recover time.Duration // at least the longest soak of a check
 
-	began   time.Duration // uptime since when the device is at rest: nothing measured before counts
-	last    time.Duration // uptime of the newest tick
-	missing time.Duration // watched without the whole baseline, while the device answered
-	at      bool
-	why     string
-	soak    Soak
+	began    time.Duration // uptime since when the device is at rest: nothing measured before counts
+	last     time.Duration // uptime of the newest tick
+	missing  time.Duration // watched without the whole baseline, while the device answered
+	restless time.Duration // of that: since it was last at rest
+	at       bool
+	why      string
+	soak     Soak
 }
 
 // NewRest starts anew, at uptime at: after a start, a trial, a returning, a suspension with --repair.
@@ -280,9 +281,10 @@ func NewRest(at, soak, recover time.Duration, checks []Check) *Rest {
 func (r *Rest) See(k Look) {
 	gap := k.At - r.last
 	r.last = k.At
-	if k.Answered {
+	if k.Answered && gap <= r.Soak {
 		// Time with a device that is away, or that nobody watched, is not time in which it did not recover.
-		r.missing += min(gap, r.Soak)
+		r.missing += gap
+		r.restless += gap
 	}
 	if !k.Answered || !k.ReadBack {
 		r.at, r.why = false, "the device does not read back last-known-good"
@@ -291,6 +293,7 @@ func (r *Rest) See(k Look) {
 		}
 		return
 	}
+	r.restless = 0
 	if !r.at || gap > r.Soak {
 		// Anew after drift, an absence, or a gap: what was measured meanwhile says nothing of last-known-good.
 		r.at, r.began = true, k.At
@@ -319,10 +322,30 @@ func (r *Rest) held(check string) bool {
 	return ok && held >= r.Soak
 }
 
+// overdue reports whether a trial goes ahead without what does not hold. That the time is over is not enough, or one check that is sick would let all the
+// others off that drift, an absence or a gap has just made begin anew: what neither failed nor held for the soak time yet is waited for, for as
+// long again at most, and a device that has just left its rest for it, too.
+func (r *Rest) overdue() bool {
+	switch {
+	case r.missing < r.Recover:
+		return false
+	case !r.at:
+		return r.restless >= r.Recover
+	case r.missing >= 2*r.Recover:
+		return true
+	}
+	for _, c := range r.Checks {
+		if c.Required && !r.held(c.Name) && r.soak.Bad(c.Name) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // Facts is what Admit needs to know, at uptime now. What was seen before a gap is not known any more: a guard that was stopped has to look first.
 func (r *Rest) Facts(now time.Duration) RestFacts {
 	looks := now-r.last <= r.Soak
-	f := RestFacts{AtRest: r.at && looks, Overdue: r.missing >= r.Recover && looks, Why: r.why}
+	f := RestFacts{AtRest: r.at && looks, Overdue: looks && r.overdue(), Why: r.why}
 	for _, c := range r.Checks {
 		if c.Required {
 			f.Required = append(f.Required, c.Name)
@@ -335,7 +358,7 @@ func (r *Rest) Facts(now time.Duration) RestFacts {
 	case !looks:
 		f.Why = fmt.Sprintf("the guard has not looked for %v", (now - r.last).Round(time.Second))
 	case f.Why != "" && !f.Overdue:
-		f.Why += fmt.Sprintf("; a trial goes ahead without them in %v", (r.Recover - r.missing).Round(time.Second))
+		f.Why += fmt.Sprintf("; a trial goes ahead without them in %v", max(r.Recover-r.missing, 0).Round(time.Second))
 	}
 	return f
 }
@@ -368,9 +391,8 @@ func NewRecovery(check string, at, soak, recover time.Duration, checks []Check) 
 // See takes one tick and says whether the phase is over, and whether the check held. A device that does not answer leaves it open.
 func (r *Recovery) See(k Look) (over, held bool) {
 	gap := k.At - r.last
-	if k.Answered {
-		// A stopped guard has not watched: a gap counts as one soak at most.
-		r.answering += min(gap, r.Soak)
+	if k.Answered && gap <= r.Soak { // a guard that was stopped has not watched
+		r.answering += gap
 	}
 	r.last = k.At
 	if rest := k.Answered && k.ReadBack; !rest || !r.at || gap > r.Soak {
@@ -390,7 +412,9 @@ func (r *Recovery) See(k Look) (over, held bool) {
 	if holds && h >= r.Soak {
 		return true, true
 	}
-	return k.Answered && !holds && r.answering >= r.Recover, false
+	// What has neither failed nor held for the soak time since the rest began is waited for, for as long again at most.
+	fails := !r.at || r.soak.Bad(r.Check) > 0 || r.answering >= 2*r.Recover
+	return k.Answered && !holds && fails && r.answering >= r.Recover, false
 }
 
 // Message is what the check said when it last failed.

@@ -202,13 +202,20 @@ func TestRest(t *testing.T) {
 		{"recover is over since the baseline was lost", "R", map[string]tape{"hot": "+", "wet": "+++++++-"}, 15, 0, "rest hot overdue"},
 		{"a baseline after all", "R", map[string]tape{"hot": "+", "wet": "----------+"}, 14, 0, "rest hot wet"},
 		{"recover counts while the device answers", "xxxxxxxxxxR", map[string]tape{"hot": "+", "wet": "-"}, 15, 0, "rest hot"},
-		{"recover counts while the device answers, on and off", "RxRxRxRxRxRxRxRxRxR", good, 16, 0, "overdue"},
+		{"a device that comes and goes: what had no time to hold is waited for", "RxRxRxRxRxRxRxRxRxRxRxRxRxRxRxRxRxR", good, 17, 0, "rest"},
+		{"a device that comes and goes: for as long again at most", "RxRxRxRxRxRxRxRxRxRxRxRxRxRxRxRxRxR", good, 33, 0, "rest overdue"},
+		{"one check is sick, and drift makes the other begin anew: a moment of drift lets nothing off", "RRRRRRRRRRdR", map[string]tape{"hot": "+", "wet": "-"}, 11, 0, ""},
+		{"nor does the moment after it", "RRRRRRRRRRdR", map[string]tape{"hot": "+", "wet": "-"}, 13, 0, "rest"},
+		{"one check is sick, and the other has held anew", "RRRRRRRRRRdR", map[string]tape{"hot": "+", "wet": "-"}, 16, 0, "rest hot overdue"},
+		{"one check is sick, and a gap makes the other begin anew", "RRRRRRRSSSSR", map[string]tape{"hot": "+", "wet": "-"}, 13, 0, "rest"},
+		{"one check is sick, and the other has held anew after a gap", "RRRRRRRSSSSR", map[string]tape{"hot": "+", "wet": "-"}, 16, 0, "rest hot overdue"},
+		{"one check is sick, and the other flaps", "R", map[string]tape{"hot": "+-+-+-+-+-+-+-+-+-+-+-+-+-+-", "wet": "-"}, 10, 0, "rest overdue"},
 		{"a wanted check holds up nothing", "R", map[string]tape{"hot": "+", "wet": "+", "wanted": "-"}, 5, 0, "rest hot wet"},
 
 		{"the guard is stopped: nothing is known", "R", good, 6, 4 * second, ""},
 		{"the guard is stopped: recover is not over by that", "R", map[string]tape{"hot": "+", "wet": "-"}, 5, 60 * second, ""},
 		{"the guard was stopped: anew", "RRRRRRSSSSR", good, 14, 0, "rest"},
-		{"the guard was stopped: a gap is a soak of recover at most", "RRRSSSSSSSSSSR", map[string]tape{"hot": "+", "wet": "-"}, 15, 0, "rest"},
+		{"the guard was stopped: a gap is no time of recover", "RRRSSSSSSSSSSR", map[string]tape{"hot": "+", "wet": "-"}, 15, 0, "rest"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -245,7 +252,7 @@ func TestRecovery(t *testing.T) {
 		{"it holds once the device is back", "hot", "dddR", "+", "stands at 8"},
 		{"it recovers slowly", "hot", "R", "-----+", "stands at 9"},
 		{"it still fails after recover", "hot", "R", "-", "environment at 8"},
-		{"it has no result", "hot", "R", "", "environment at 8"},
+		{"it has no result: it is waited for, for as long again", "hot", "R", "", "environment at 16"},
 		{"it holds when recover is over: it may hold on", "hot", "R", "-------+", "stands at 11"},
 		{"it holds when recover is over, and fails then", "hot", "R", "-------++-", "environment at 10"},
 		{"it flaps", "hot", "R", "+-", "environment at 8"},
@@ -255,7 +262,7 @@ func TestRecovery(t *testing.T) {
 		{"the device goes in between", "hot", "RRRRxR", "+", "stands at 10"},
 		{"the check is no longer configured", "gone", "ddR", "", "stands at 3"},
 		{"the check is no longer configured, and the device does not answer", "gone", "x", "", "open"},
-		{"the guard is stopped", "hot", "RSSSSSSSSSSSSR", "-", "environment at 18"},
+		{"the guard is stopped", "hot", "RSSSSSSSSSSSSR", "-", "environment at 21"},
 		{"the guard is stopped while it holds", "hot", "RRSSSSSSSSSR", "+", "stands at 16"},
 	}
 	for _, tt := range tests {
