@@ -65,7 +65,7 @@ type clone interface {
 	Accept(revision string) error
 }
 
-// Options are what an agent is made of. All but Notify and Problems are required.
+// Options are what an agent is made of. All but Writes, Notify and Problems are required.
 type Options struct {
 	Interval time.Duration // of the device loop
 	Timeout  time.Duration // of one request to the device
@@ -74,6 +74,8 @@ type Options struct {
 	Guard   guard
 	Driver  driver
 	Watcher watcher
+	// Writes is the device that Driver drives; nil if nobody remembers how its writes end.
+	Writes  *Writes
 	Clone   clone
 	Profile device.Profile
 	// Parse makes a validated release of a declared document (agent/desired), with its retry number.
@@ -180,8 +182,20 @@ func (a *Agent) Goodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaseTime)
 	defer cancel()
 	if err := a.o.Guard.Heartbeat(ctx, h); err != nil {
-		a.o.Log.InfoContext(ctx, "goodbye not heard", "error", err)
+		_, why := status.Why(err)
+		a.o.Log.InfoContext(ctx, "goodbye not heard", "error", why)
 	}
+}
+
+// TrialLeft is for how long the newest lease says that a trial still runs, 0 for none. A guard that has died leaves none behind for longer.
+func (a *Agent) TrialLeft() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.memory.Lease
+	if l == nil {
+		return 0
+	}
+	return max(0, a.memory.LeaseAt+time.Duration(l.TrialEndsInSeconds*float64(time.Second))-a.o.Clock.Uptime())
 }
 
 // wake makes the device loop run a cycle at once. outOfDate says that a running one drives to the wrong target.
@@ -230,6 +244,9 @@ func (a *Agent) Status() status.Agent {
 	}
 	if a.memory.Silent {
 		s.GuardSilentSeconds = max(0.001, (now - a.memory.SilentSince).Seconds())
+	}
+	if a.o.Writes != nil {
+		s.WriteError, s.WriteErrors = a.o.Writes.Last()
 	}
 	if s.Report != nil {
 		s.ReportSecondsAgo = (now - a.seen.at).Seconds()

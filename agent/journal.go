@@ -37,7 +37,8 @@ type journal struct {
 func (j *journal) drives(ctx context.Context, log *slog.Logger, act Action, m Memory, now time.Duration, err error) {
 	if m.Silent != j.silent {
 		if m.Silent {
-			log.WarnContext(ctx, "guard silent", "error", err)
+			_, why := status.Why(err)
+			log.WarnContext(ctx, "guard silent", "error", why)
 			j.silentAt = now
 		} else {
 			log.InfoContext(ctx, "guard answers", "after", (now - j.silentAt).Round(time.Second).String())

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/user"
 	"strconv"
 	"strings"
 	"time"
@@ -51,6 +53,7 @@ func (a *Agent) Handler() http.Handler {
 		answer(w, http.StatusOK, a.Status())
 	})
 	mux.HandleFunc("POST /v1/reconcile", func(w http.ResponseWriter, r *http.Request) {
+		a.o.Log.InfoContext(r.Context(), "asked to fetch now", "who", who(r))
 		a.FetchNow()
 		answer(w, http.StatusAccepted, struct{}{})
 	})
@@ -64,11 +67,44 @@ func (a *Agent) Handler() http.Handler {
 			answer(w, http.StatusBadRequest, api.Error{Message: err.Error()})
 			return
 		}
-		a.o.Log.InfoContext(r.Context(), "revision accepted by an operator", "revision", in.Revision)
+		a.o.Log.InfoContext(r.Context(), "revision accepted by an operator", "revision", in.Revision, "who", who(r))
 		a.FetchNow()
 		answer(w, http.StatusAccepted, struct{}{})
 	})
 	return mux
+}
+
+// peerKey carries the peer's user in a request's context.
+type peerKey struct{}
+
+// ConnContext is for the server of the agent's socket (http.Server): it notes who has connected, as the kernel vouches for it (SO_PEERCRED, unix(7)).
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var cred *unix.Ucred
+	if raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, cred.Uid)
+}
+
+// who names the peer for the log.
+func who(r *http.Request) string {
+	uid, ok := r.Context().Value(peerKey{}).(uint32)
+	if !ok {
+		return "unknown"
+	}
+	id := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return "uid " + id
 }
 
 // AcceptRequest is `holdfast accept`.

@@ -1,14 +1,18 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,6 +22,7 @@ import (
 	"holdfast/agent/status"
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
+	"holdfast/device/clock"
 )
 
 func ask(w *world, method, path, body string) *httptest.ResponseRecorder {
@@ -96,6 +101,45 @@ func TestStatusWaits(t *testing.T) {
 			t.Error("not answered when the link went down")
 		}
 	})
+}
+
+// TestWhoAsked: what an operator asks of the agent is in the log with his name, which the kernel vouches for.
+func TestWhoAsked(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "hf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "agent.sock")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &logged{}
+	a := New(Options{Clock: clock.NewProcess(), Log: slog.New(log), Clone: &fakeClone{}}, nil)
+	srv := &http.Server{Handler: a.Handler(), ConnContext: ConnContext}
+	go srv.Serve(l)
+	t.Cleanup(func() { srv.Close() })
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+	for path, body := range map[string]string{"/v1/reconcile": "{}", "/v1/accept": `{"revision":"x"}`} {
+		resp, err := client.Post("http://agent"+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	me := "uid " + strconv.Itoa(os.Getuid())
+	if u, err := user.LookupId(strconv.Itoa(os.Getuid())); err == nil {
+		me = u.Username
+	}
+	for _, want := range []string{`msg="asked to fetch now" who=` + me, `msg="revision accepted by an operator" revision=x who=` + me} {
+		if log.count(want) != 1 {
+			t.Errorf("the log does not say %q: %q", want, log.all())
+		}
+	}
 }
 
 func jsonNumber(n uint64) string {

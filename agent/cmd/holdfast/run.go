@@ -109,6 +109,8 @@ type daemonProcess struct {
 	loadProblems []string
 	notes        []string
 	handler      atomic.Pointer[http.Handler]
+	// deviceWaits says that device settings or a profile have been read that an open trial keeps out until it has ended.
+	deviceWaits bool
 }
 
 func (d *daemonProcess) note(format string, args ...any) {
@@ -154,7 +156,7 @@ func (d *daemonProcess) serve(path string) (stop func()) {
 			r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 			(*d.handler.Load()).ServeHTTP(w, r)
 		}),
-		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		ConnContext: agent.ConnContext, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 	}
 	go func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -166,14 +168,14 @@ func (d *daemonProcess) serve(path string) (stop func()) {
 
 // life runs an agent, which takes over from the one before it, until ctx ends or the configuration has changed.
 func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, from *agent.Agent) (*agent.Agent, error) {
-	cfg := d.cfg
+	cfg, profile := d.cfg, d.profile // a reload writes those of d meanwhile
 	client, err := device.NewClient(device.ClientOptions{URL: cfg.Device.URL, TokenFile: cfg.Device.TokenFile, Timeout: cfg.Device.Timeout,
-		Clock: d.clock, Profile: d.profile})
+		Clock: d.clock, Profile: profile})
 	if err != nil {
 		return from, err
 	}
 	parse := func(name string, data []byte) (bootslot.Release, uint64, error) {
-		p, err := desired.Parse(name, data, d.profile)
+		p, err := desired.Parse(name, data, profile)
 		return p.Release, p.Retry, err
 	}
 	clone, err := d.openClone(func(name string, data []byte) error {
@@ -183,14 +185,15 @@ func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, from *ag
 	if err != nil {
 		return from, err
 	}
+	writes := agent.NewWrites(client)
 	watchdog, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		watchdog = 0
 	}
 	a := agent.New(agent.Options{
 		Interval: cfg.Device.Interval, Timeout: cfg.Device.Timeout, GitEvery: cfg.Repository.Interval,
-		Guard: api.NewClient(cfg.GuardSocket()), Driver: device.NewDriver(client, d.profile, d.clock, cfg.Device.Interval), Watcher: client,
-		Clone: clone, Profile: d.profile, Parse: parse,
+		Guard: api.NewClient(cfg.GuardSocket()), Driver: device.NewDriver(writes, profile, d.clock, cfg.Device.Interval), Watcher: client,
+		Writes: writes, Clone: clone, Profile: profile, Parse: parse,
 		Record: func() device.Fields {
 			l, err := ledger.ReadSidecar(cfg.LedgerJSON())
 			if err != nil || !l.HasGood() {
@@ -212,14 +215,22 @@ func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, from *ag
 	go func() {
 		defer close(reload)
 		for {
+			var look <-chan time.Time
+			if d.deviceWaits {
+				look = d.clock.After(trialLook)
+			}
+			changed := false
 			select {
 			case <-inner.Done():
 				return
 			case <-hup:
-				if d.reload(cfg) {
-					stop()
-					return
-				}
+				changed = d.reload(cfg, a.TrialLeft() > 0)
+			case <-look:
+				changed = a.TrialLeft() == 0 && d.reload(cfg, false)
+			}
+			if changed {
+				stop()
+				return
 			}
 		}
 	}()
@@ -243,11 +254,16 @@ func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, from *ag
 	}
 }
 
-// reload reads the configuration again and reports whether the agent must be made anew.
-func (d *daemonProcess) reload(old config.Config) (changed bool) {
+// trialLook is how often it is looked whether the trial is over that holds up new device settings.
+const trialLook = time.Second
+
+// reload reads the configuration again and reports whether the agent must be made anew. An open trial keeps the device that it was opened
+// with, as the guard does: else the agent would drive one device and the guard judge another.
+func (d *daemonProcess) reload(old config.Config, inTrial bool) (changed bool) {
 	d.notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 	defer d.notify(daemon.SdNotifyReady)
 	problems, profile := d.loadProblems, d.profile
+	d.deviceWaits = false
 	if err := d.load(); err != nil {
 		d.loadProblems = []string{err.Error()}
 		d.log.Warn("configuration not taken", "error", err)
@@ -256,6 +272,11 @@ func (d *daemonProcess) reload(old config.Config) (changed bool) {
 	if d.cfg.Run != old.Run || d.cfg.State != old.State {
 		d.loadProblems = append(d.loadProblems, "the run and state folders change only with a restart")
 		d.cfg.Run, d.cfg.State = old.Run, old.State
+	}
+	d.deviceWaits = inTrial && (d.cfg.Device != old.Device || !reflect.DeepEqual(d.profile, profile))
+	if d.deviceWaits {
+		d.cfg.Device, d.profile = old.Device, profile
+		d.log.Info("device settings wait for the end of the trial")
 	}
 	changed = !reflect.DeepEqual(d.cfg, old) || !reflect.DeepEqual(d.profile, profile) || !reflect.DeepEqual(problems, d.loadProblems)
 	d.log.Info("configuration read again", "changed", changed)

@@ -3,20 +3,27 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"holdfast/agent"
+	"holdfast/bootslot/api"
 )
 
 // stateRepository is a bare repository with one revision of a greenhouse.
@@ -150,6 +157,77 @@ func stamps(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return s.String()
+}
+
+// TestNewDeviceWaitsForTheTrial: an open trial keeps the device that it was opened with, as the guard does; then the new one counts.
+func TestNewDeviceWaitsForTheTrial(t *testing.T) {
+	hup := make(chan os.Signal, 8) // so that the signal never ends the tests
+	signal.Notify(hup, unix.SIGHUP)
+	defer signal.Stop(hup)
+	b := newBoard(t)
+	var asked [2]atomic.Int64
+	greenhouse := func(i int) string {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked[i].Add(1)
+			io.WriteString(w, `{"observedAt":"2026-05-01T12:00:00Z","readings":{},"actuators":{"pump":"off","fan":"off","vent":"on","lamp":"off","door":"closed"}}`)
+		}))
+		t.Cleanup(srv.Close)
+		return srv.URL
+	}
+	configure := func(url string) {
+		b.write("holdfast.yaml", fmt.Sprintf("device: {url: '%s', interval: 100ms, timeout: 200ms}\nrepository: {url: '%s/nothing', interval: 1m}\nguard: {window: 10s, soak: 1s, interval: 100ms}\nstate: %s/state\nrun: %s/run\n", url, b.dir, b.dir, b.dir))
+	}
+	first, second := greenhouse(0), greenhouse(1)
+	configure(first)
+	var lease atomic.Pointer[api.Lease]
+	fields := release(t, nil).Fields
+	lease.Store(&api.Lease{Generation: 2, Fields: fields, Proven: fields, TrialEndsInSeconds: 50, Instance: "one"})
+	l, err := net.Listen("unix", b.path("run", "guard.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("wait") {
+			<-r.Context().Done()
+			return
+		}
+		json.NewEncoder(w).Encode(lease.Load())
+	})}
+	go guard.Serve(l)
+	defer guard.Close()
+
+	log := &output{}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, slog.New(slog.NewTextHandler(log, nil)), place{config: b.config}) }()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	wait := func(what string, f func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s does not come about; log:\n%s", what, log)
+			}
+		}
+	}
+	wait("a cycle", func() bool { return asked[0].Load() > 5 })
+	configure(second)
+	if err := unix.Kill(os.Getpid(), unix.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	wait("a reload", func() bool { return strings.Contains(log.String(), "device settings wait for the end of the trial") })
+	n := asked[0].Load()
+	wait("more cycles in the trial, and a look whether it is over", func() bool { return asked[0].Load() > n+25 })
+	if asked[1].Load() != 0 {
+		t.Error("the new device is asked while the trial runs on the old one")
+	}
+	lease.Store(&api.Lease{Generation: 3, Fields: fields, Proven: fields, Instance: "one"})
+	wait("the new device", func() bool { return asked[1].Load() > 5 })
+	if got := strings.Count(log.String(), "configuration read again"); got != 2 {
+		t.Errorf("the configuration was read again %d times, want 2:\n%s", got, log)
+	}
 }
 
 // TestRunWithoutConfiguration: with no copy of a valid one there is nothing to go on with, and all of its errors are told.
