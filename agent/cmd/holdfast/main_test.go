@@ -115,7 +115,7 @@ func release(t *testing.T, changes device.Fields) bootslot.Release {
 }
 
 // keepLedger leaves a ledger as a dead guard does: fan=on in slot A, lamp=on failed and marked.
-func (b boardDir) keepLedger() {
+func (b boardDir) keepLedger(more ...func(*bootslot.Ledger)) {
 	b.t.Helper()
 	if err := os.MkdirAll(b.path("state", "guard"), 0o755); err != nil {
 		b.t.Fatal(err)
@@ -133,6 +133,9 @@ func (b boardDir) keepLedger() {
 	}
 	l.Marks = []bootslot.Mark{{ID: l.Generation, Set: device.Fields{"lamp": "on"}, Candidates: []bootslot.Digest{bad.Digest()}, Declared: []bootslot.Digest{bad.Digest()},
 		Revision: "2222222bbbb", Cause: bootslot.CauseFailed, Check: "not-too-hot", Message: "41.2 °C", During: bootslot.Readings{"temperature": 41.234}}}
+	for _, f := range more {
+		f(&l)
+	}
 	ev := []bootslot.Event{
 		{Generation: 2, Kind: bootslot.EventTrial, Digest: bad.Digest(), Revision: "2222222bbbb", Attempt: 1, Fields: []string{"lamp"}},
 		{Generation: 3, Kind: bootslot.EventKind(bootslot.Failed), Digest: bad.Digest(), Revision: "2222222bbbb", Check: "not-too-hot", Message: "41.2 °C", Mark: l.Generation},
@@ -175,6 +178,37 @@ func TestMisuse(t *testing.T) {
 			t.Errorf("holdfast %s: exit code %d, want 2\n%s%s", strings.Join(args, " "), code, out, errOut)
 		}
 	}
+}
+
+// TestMisuseIsExplained: in the words of whoever uses it, and not in those of a library.
+func TestMisuseIsExplained(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	for want, args := range map[string][]string{
+		`there is no verb "statsu"; did you mean status?`:      {"statsu"},
+		`"x" is not the number of a mark`:                      {"marks", "x"},
+		`takes the number of one mark`:                         {"marks", "1", "2"},
+		`'holdfast status' takes no arguments, found "now"`:    {"status", "now"},
+		`"--last" flag: must be a number, 0 or more`:           {"history", "--last", "x"},
+		`"--for" flag: must be a length of time with its unit`: {"suspend", "--for", "2"},
+		`say which files to check`:                             {"validate"},
+		`say which revision to accept`:                         {"accept"},
+	} {
+		_, _, errOut := b.do(args...)
+		if !strings.Contains(errOut, want) || strings.Contains(errOut, "strconv") {
+			t.Errorf("holdfast %v says %q, want %q", args, errOut, want)
+		}
+	}
+	b.want(0, []string{"holdfast ", "go1"}, "--version")
+	if out := b.want(0, []string{"--for DURATION"}, "suspend", "--help"); strings.Contains(out, "for long") {
+		t.Error(out)
+	}
+	for verb, hidden := range map[string]string{"validate": "--config", "version": "--share"} {
+		if out := b.want(0, nil, verb, "--help"); strings.Contains(out, hidden+" ") {
+			t.Errorf("the help of %s shows %s, which does nothing there:\n%s", verb, hidden, out)
+		}
+	}
+	b.want(0, []string{"--config file"}, "status", "--help")
 }
 
 // TestEveryVerbExplainsItself: with an example, in the first column of the house style.
@@ -302,6 +336,58 @@ func TestGuardAnswers(t *testing.T) {
 	b.want(0, []string{"Resumed; 1m0s were left"}, "resume")
 	b.want(0, []string{"fetches now"}, "sync")
 	b.want(1, []string{"nothing was changed: not a revision"}, "accept", "abc")
+}
+
+// TestJSONOfWhatWasDone: every verb that changes something says what as JSON, with the keys that its help names.
+func TestJSONOfWhatWasDone(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	p, err := device.LoadProfile("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fallback := bootslot.Release{Fields: p.Fallback}
+	l := bootslot.NewLedger("id")
+	l.Generation, l.Active, l.Grant = 9, bootslot.SlotA, &bootslot.Grant{ID: 9, Declared: fallback.Digest(), Who: "eva"}
+	l.Slots[bootslot.SlotA] = bootslot.Slot{Status: bootslot.SlotGood, Release: fallback, Digest: fallback.Digest(), Declared: fallback.Digest(), Proven: true}
+	l.Marks = []bootslot.Mark{{ID: 9, Set: device.Fields{"lamp": "on"}, Cause: bootslot.CauseOperator}, {ID: 11, Set: device.Fields{"pump": "on"}}}
+	lease := api.Lease{Generation: 9, Fields: p.Fallback, Proven: p.Fallback}
+	b.serve("guard.sock", map[string]any{
+		"GET /v1/state":  api.State{Phase: api.PhaseIdle, Ledger: l, LastKnownGood: fallback, Fallback: fallback, Lease: lease, Suspended: &api.SuspendedFor{SecondsLeft: 60}},
+		"POST /v1/retry": lease, "POST /v1/rollback": lease, "POST /v1/suspend": api.Suspension{UntilUptimeSeconds: 1e9, Repair: true}, "POST /v1/resume": lease,
+	})
+	b.serve("agent.sock", map[string]any{"GET /v1/status": status.Agent{Declared: &status.Declared{Fields: p.Fallback, Digest: fallback.Digest(), Revision: "123"}},
+		"POST /v1/reconcile": struct{}{}, "POST /v1/accept": struct{}{}})
+	for _, tt := range []struct {
+		args []string
+		want map[string]any // key to value, nil for any
+	}{
+		{[]string{"retry"}, map[string]any{"grant": nil, "declared": nil, "agentAnswers": true}},
+		{[]string{"rollback", "--to", "fallback"}, map[string]any{"inForce": nil, "mark": nil, "retryNumber": 1.0, "agentAnswers": true}},
+		{[]string{"suspend", "--for", "1h", "--repair"}, map[string]any{"secondsLeft": nil, "until": nil, "repair": true}},
+		{[]string{"resume"}, map[string]any{"wasSuspended": true, "secondsLeft": 60.0, "agentAnswers": true}},
+		{[]string{"sync"}, map[string]any{"fetching": true}},
+		{[]string{"accept", "abc"}, map[string]any{"accepted": "abc"}},
+		{[]string{"version"}, map[string]any{"version": nil, "go": nil, "platform": nil}},
+	} {
+		out := b.want(0, nil, append(tt.args, "--json")...)
+		var got map[string]any
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Errorf("%v: %v\n%s", tt.args, err, out)
+			continue
+		}
+		help := b.want(0, nil, tt.args[0], "--help")
+		_, keys, _ := strings.Cut(help, "With --json:")
+		for k, v := range tt.want {
+			if g, ok := got[k]; !ok || v != nil && g != v {
+				t.Errorf("%v: %s is %v, want %v\n%s", tt.args, k, g, v, out)
+			}
+			if !strings.Contains(keys, k) {
+				t.Errorf("the help of %s does not name %s", tt.args[0], k)
+			}
+		}
+	}
+	b.want(0, []string{"Rolled back. In force: the fallback (", "Mark 9 keeps what was left behind from coming back: lamp=on."}, "rollback", "--to", "fallback")
 }
 
 // TestSilentGuard: a process that is stopped keeps its socket open, and a verb waits for it no longer than it must.
@@ -447,6 +533,45 @@ func TestNoPermission(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestOneMark: by its number; what an operator did is told once.
+func TestOneMark(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	b.keepLedger(func(l *bootslot.Ledger) {
+		l.Marks = append(l.Marks, bootslot.Mark{ID: 7, Set: device.Fields{"pump": "on"}, Cause: bootslot.CauseOperator, Message: "an operator rolled back", Who: "eva"},
+			bootslot.Mark{ID: 8, Set: device.Fields{"door": "open"}, Cause: bootslot.CauseAttempts, Message: "the guard was stopped"})
+	})
+	out := b.want(0, []string{"mark 7", "pump=on", "operator: somebody rolled back from it (eva)"}, "marks", "7")
+	if strings.Contains(out, "mark 2") || strings.Contains(out, "an operator rolled back") || strings.Contains(out, "check") {
+		t.Errorf("marks 7 says\n%s", out)
+	}
+	b.want(0, []string{"why", "the guard was stopped"}, "marks", "8")
+	b.want(1, []string{"there is no mark 6"}, "marks", "6")
+	var marks []bootslot.Mark
+	if err := json.Unmarshal([]byte(b.want(0, nil, "marks", "7", "--json")), &marks); err != nil || len(marks) != 1 || marks[0].ID != 7 {
+		t.Errorf("%v, %v", marks, err)
+	}
+}
+
+// TestManyErrors: each on a line of its own, wherever they come from.
+func TestManyErrors(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	b.write("holdfast.yaml", "device: {url: nonsense}\nnonsense: 1\nstate: "+b.dir+"/state\nrun: "+b.dir+"/run\n")
+	b.want(1, []string{"going on with the defaults:\n      " + b.config + ":1:", "\n      " + b.config + ":2:"}, "status")
+	b.want(1, []string{"going on with the defaults:\n    " + b.config + ":1:"}, "retry")
+}
+
+// TestNewerLedger and a full disk: nothing can be tried, and that is not fine.
+func TestNothingCanBeTried(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	b.keepLedger(func(l *bootslot.Ledger) { l.MinWriter = bootslot.Schema + 1 })
+	b.want(1, []string{"! only a newer guard may write the ledger"}, "status")
+	b.write("holdfast.yaml", "device: {url: 'http://127.0.0.1:9', timeout: 200ms}\nrepository: {url: '/nonexistent'}\nguard: {diskFloor: 1000000GiB}\nstate: "+b.dir+"/state\nrun: "+b.dir+"/run\n")
+	b.want(1, []string{"KiB free, the floor is "}, "status")
 }
 
 func TestValidate(t *testing.T) {

@@ -29,7 +29,7 @@ file, or by 'holdfast retry'.`,
   holdfast marks 6`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return errors.New("it takes the number of one mark, or nothing")
+				return errors.New("'holdfast marks' takes the number of one mark, or nothing")
 			}
 			if len(args) == 1 {
 				if _, err := strconv.ParseUint(args[0], 10, 64); err != nil {
