@@ -388,7 +388,7 @@ func (a *Agent) heartbeat() (api.Heartbeat, bool) {
 	}
 	h := api.Heartbeat{Generation: l.Generation, Instance: l.Instance}
 	if r := a.seen.report; r != nil && a.seen.leased && r.Generation == l.Generation {
-		h.Refused, h.NonConvergent = r.Refused, r.NonConvergent
+		h.Refused, h.NonConvergent, h.Contended = r.Refused, r.NonConvergent, r.Contended
 	}
 	return h, true
 }
@@ -399,7 +399,7 @@ func (a *Agent) news() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return ok && (h.Generation != a.lastBeat.Generation || h.Instance != a.lastBeat.Instance ||
-		!maps.Equal(h.Refused, a.lastBeat.Refused) || !slices.Equal(h.NonConvergent, a.lastBeat.NonConvergent))
+		!maps.Equal(h.Refused, a.lastBeat.Refused) || !slices.Equal(h.NonConvergent, a.lastBeat.NonConvergent) || !slices.Equal(h.Contended, a.lastBeat.Contended))
 }
 
 // beat sends a heartbeat without waiting for it. While one is on its way no other is sent; what is new by then follows it.

@@ -50,6 +50,8 @@ type Heartbeat struct {
 	Refused map[string]string `json:"refused,omitempty"`
 	// NonConvergent are fields that read back different right after each successful write.
 	NonConvergent []string `json:"nonConvergent,omitempty"`
+	// Contended are fields that converge and drift again often: somebody else moves them.
+	Contended []string `json:"contended,omitempty"`
 	// Goodbye says that the agent was told to stop: an open trial is settled as cancelled.
 	Goodbye bool `json:"goodbye,omitempty"`
 }

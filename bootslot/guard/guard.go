@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -873,7 +874,8 @@ func (g *Guard) lookNow(now time.Duration) bootslot.Look {
 	return k
 }
 
-// aside are the fields that do not count for reading back: those that the device refuses or that do not converge, in a trial those that are exempt.
+// aside are the fields that do not count for reading back: those that the device refuses, that do not converge or that somebody else keeps moving; in a
+// trial those that are exempt. Each has a check of its own, which does not hold; they are no reason to let the others off.
 func (g *Guard) aside() map[string]bool {
 	out := map[string]bool{}
 	if g.phase() == api.PhaseTrial {
@@ -886,21 +888,19 @@ func (g *Guard) aside() map[string]bool {
 		}
 		return out
 	}
-	if g.beatIsCurrent() {
-		for f := range g.beat.last.Refused {
+	set := func(refused map[string]string, lists ...[]string) {
+		for f := range refused {
 			out[f] = true
 		}
-		for _, f := range g.beat.last.NonConvergent {
+		for _, f := range slices.Concat(lists...) {
 			out[f] = true
 		}
 	}
+	if g.beatIsCurrent() {
+		set(g.beat.last.Refused, g.beat.last.NonConvergent, g.beat.last.Contended)
+	}
 	if g.drove.Generation == g.ledger.Generation {
-		for f := range g.drove.Refused {
-			out[f] = true
-		}
-		for _, f := range g.drove.NonConvergent {
-			out[f] = true
-		}
+		set(g.drove.Refused, g.drove.NonConvergent, g.drove.Contended)
 	}
 	return out
 }

@@ -54,6 +54,7 @@ type bench struct {
 	// away: the device does not answer. mute: the agent sends no heartbeat. stuck: a field that does not move.
 	away, mute bool
 	stuck      string
+	contended  string // somebody moves it every other second
 	cfg        config.Config
 }
 
@@ -120,7 +121,14 @@ func (b *bench) pass(d time.Duration) {
 			}
 		}
 		if !b.mute {
-			b.g.beaten(context.Background(), api.Heartbeat{Generation: lease.Generation, Instance: lease.Instance})
+			h := api.Heartbeat{Generation: lease.Generation, Instance: lease.Instance}
+			if b.contended != "" {
+				h.Contended = []string{b.contended}
+			}
+			b.g.beaten(context.Background(), h)
+		}
+		if b.contended != "" && b.clock.up/time.Second%2 == 0 {
+			b.state[b.contended] = "moved"
 		}
 		if b.away {
 			b.g.observed(device.State{}, errors.New("no answer"), b.clock.up)
@@ -600,4 +608,15 @@ func TestALateRequestIsNotCarriedOut(t *testing.T) {
 		b.g.resume("", "")
 		b.g.mu.Unlock()
 	}
+}
+
+// Somebody keeps moving a field: that field has its own check, and the others are judged all the same.
+func TestAContendedFieldLetsNoOtherCheckOff(t *testing.T) {
+	b := newBench(t, "")
+	b.contended = "fan"
+	b.try(0, "lamp", "on")
+	b.want("exempt", strings.Join(b.g.ledger.Trial.Baseline.Exempt, " "), bootslot.ConvergedCheck("fan"))
+	b.temp = 50
+	b.pass(10 * time.Second)
+	b.want("marks", len(b.g.ledger.Marks), 1)
 }
