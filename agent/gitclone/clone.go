@@ -117,7 +117,7 @@ type Fetched struct {
 	Changed      bool   // Desired has changed
 	SameDocument bool   // Changed, but only in where it comes from: the document is byte for byte the same
 	Notice       string // something a person should read, though nothing failed
-	BytesDown    int64  // what came from the server, without HTTP's headers; not counted for local paths
+	BytesDown    int64  // what came from the server, without HTTP's headers
 }
 
 // Notice is something about the clone itself that a person should read: a condition while it lasts, or a loss until the

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,7 +60,7 @@ func newHTTPClient(o Options, ca []byte) (*http.Client, error) {
 type httpLine struct {
 	remote         *remote
 	client         *http.Client
-	base           string // URL of the repository, after redirects
+	base           *url.URL // of the repository, after redirects; never written to
 	user, password string
 }
 
@@ -70,22 +71,22 @@ func (l *httpLine) close() {}
 
 func (l *httpLine) abort() {}
 
-func (l *httpLine) forget() { l.base = l.remote.safeURL() }
+func (l *httpLine) forget() { l.base = l.remote.url }
 
 const infoRefs = "/info/refs"
 
 func (l *httpLine) hello(ctx context.Context) (*pktReader, error) {
-	p, at, err := l.do(ctx, http.MethodGet, infoRefs+"?service=git-upload-pack", nil, "application/x-git-upload-pack-advertisement")
+	p, at, err := l.do(ctx, http.MethodGet, infoRefs, nil, "application/x-git-upload-pack-advertisement")
 	if err != nil {
 		return nil, err
 	}
-	at, _, _ = strings.Cut(at, "?")
-	base, ok := strings.CutSuffix(at, infoRefs)
-	if !ok {
+	if !strings.HasSuffix(at.Path, infoRefs) {
 		_ = p.close()
-		return nil, fmt.Errorf("%w: %s", errRedirect, at)
+		return nil, fmt.Errorf("%w: %s", errRedirect, at.Path)
 	}
-	l.base = base
+	base := *at
+	base.Path, base.RawPath, base.RawQuery = strings.TrimSuffix(at.Path, infoRefs), strings.TrimSuffix(at.RawPath, infoRefs), ""
+	l.base = &base
 	return p, nil
 }
 
@@ -96,7 +97,7 @@ func (l *httpLine) ask(ctx context.Context, request []byte) (*pktReader, error) 
 
 // do bounds each answer in silence and in slowness, and refuses what is plainly not a git server's before it is parsed.
 // It returns the URL that answered.
-func (l *httpLine) do(ctx context.Context, method, path string, request []byte, wantType string) (_ *pktReader, at string, err error) {
+func (l *httpLine) do(ctx context.Context, method, path string, request []byte, wantType string) (_ *pktReader, at *url.URL, err error) {
 	link, o := &l.remote.link, l.remote.o
 	defer func() { link.note(err) }()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -105,13 +106,18 @@ func (l *httpLine) do(ctx context.Context, method, path string, request []byte, 
 			cancel(nil)
 		}
 	}()
-	var body io.Reader
-	if request != nil {
-		body = bytes.NewReader(request)
+	u := *l.base
+	u.Path += path
+	if u.RawPath != "" {
+		u.RawPath += path
 	}
-	req, err := http.NewRequestWithContext(ctx, method, l.base+path, body)
-	if err != nil {
-		return nil, "", err
+	req := (&http.Request{Method: method, URL: &u, Header: make(http.Header, 4)}).WithContext(ctx)
+	if request != nil {
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(request)), nil }
+		req.Body, _ = req.GetBody()
+		req.ContentLength = int64(len(request))
+	} else {
+		u.RawQuery = "service=git-upload-pack"
 	}
 	req.Header.Set("User-Agent", "git/holdfast") // some forges want to see git there
 	req.Header.Set("Git-Protocol", "version=2")
@@ -123,15 +129,15 @@ func (l *httpLine) do(ctx context.Context, method, path string, request []byte, 
 	}
 	res, err := l.client.Do(req)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	host := res.Request.URL.Host
 	b := &guardedBody{body: res.Body, ctx: ctx, cancel: cancel, link: link, stall: o.StallTimeout, rate: o.MinBytesPerSecond, start: time.Now()}
 	if err := l.refusal(res, b, host, wantType); err != nil {
 		_ = b.Close()
-		return nil, "", err
+		return nil, nil, err
 	}
-	return newPktReader(b, b.Close), res.Request.URL.String(), nil
+	return newPktReader(b, b.Close), res.Request.URL, nil
 }
 
 // refusal is what is wrong with an answer before it is parsed.

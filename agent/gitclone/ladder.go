@@ -58,11 +58,11 @@ const (
 func (l *ladder) works(g rung, broke bool) {
 	l.cuts = 0
 	if broke {
-		l.from, l.since = g, 0
+		l.from, l.since = g, 1
 		return
 	}
 	if l.since++; l.since >= retryAbove {
-		l.from, l.since = rungPath, 0
+		*l = ladder{}
 	}
 }
 
@@ -104,6 +104,9 @@ func (r *remote) climb(ctx context.Context, conv *conversation, q question, acce
 		switch {
 		case err == nil || aboutContent(kind) && (!tooMuch || kind == ErrHistoryRewritten):
 			l.works(g, broke)
+			if l == (ladder{}) {
+				r.forget() // what it can do may have changed as well
+			}
 			return st, err
 		case g == rungDepth1 || ctx.Err() != nil || kind != ErrProtocol && !tooMuch && !tooLong:
 			// A broken link is no reason to ask for more: what costs more breaks more often. Unless it breaks again.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/ssh/knownhosts"
 )
@@ -157,6 +158,9 @@ func TestBrokenFilters(t *testing.T) {
 			if n := srv.count("POST"); n != 1 && !lucky {
 				t.Errorf("%d requests for packs once it is known, want 1", n)
 			}
+			if tt.name != "empty answer" {
+				return // the rest is the same for all, and takes time
+			}
 			// and not for ever.
 			srv.setFront(nil)
 			for i := range retryAbove {
@@ -165,6 +169,45 @@ func TestBrokenFilters(t *testing.T) {
 			}
 			if d, _, _ := c.Desired(); d.How != "path" {
 				t.Errorf("a server that has been mended is asked by %s, want path", d.How)
+			}
+		})
+	}
+}
+
+// TestTarpits: a server that never ends over a request, though it is never silent, costs a step's time or bytes, not the
+// fetch.
+func TestTarpits(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		line  string
+		pause time.Duration
+	}{
+		{"drips", "000e\x02counting", 50 * time.Millisecond},
+		{"pours progress", "0fff\x02" + strings.Repeat("x", 0xfff-5), 0},
+		{"pours nothing", "0005\x01", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r, srv, c, _ := started(t, func(o *Options) { o.StepTimeout = 3 * time.Second; o.MinBytesPerSecond = 1 })
+			r.run(r.bare, "git", "config", "uploadpack.allowFilter", "true")
+			c.remote.forget()
+			two := r.set("pump: off\n")
+			srv.setFront(broken(func(w http.ResponseWriter) {
+				w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+				_, _ = io.WriteString(w, "000dpackfile\n")
+				for {
+					if _, err := io.WriteString(w, tt.line); err != nil {
+						return
+					}
+					if tt.pause > 0 {
+						w.(http.Flusher).Flush()
+						time.Sleep(tt.pause)
+					}
+				}
+			}))
+			got := mustFetch(t, c)
+			if d := wantDesired(t, c, two, "pump: off\n"); d.How != "thin" && d.How != "path" || got.BytesDown > 3<<20 {
+				t.Errorf("by %s, %d bytes", d.How, got.BytesDown)
 			}
 		})
 	}

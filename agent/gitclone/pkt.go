@@ -108,15 +108,22 @@ func (w *pktWriter) delim() { w.b = append(w.b, "0001"...) }
 
 // sideband reads a pack out of an answer in which progress and errors are mixed with it.
 type sideband struct {
-	p    *pktReader
-	rest []byte
-	done bool // the flush after the pack has come
+	p     *pktReader
+	rest  []byte
+	noise int  // bytes that were not the pack's
+	done  bool // the flush after the pack has come
 }
+
+// maxNoise is how much progress and keep-alive may come with a pack. No progress is asked for.
+const maxNoise = 1 << 20
 
 func (s *sideband) Read(b []byte) (int, error) {
 	for len(s.rest) == 0 {
 		if s.done {
 			return 0, io.EOF
+		}
+		if s.noise > maxNoise {
+			return 0, errBytes
 		}
 		s.p.left = maxPkt + 4 // bounded by packBody, over all of the pack
 		line, m, err := s.p.raw()
@@ -133,8 +140,11 @@ func (s *sideband) Read(b []byte) (int, error) {
 		}
 		switch line[0] {
 		case 1:
-			s.rest = line[1:]
+			if s.rest = line[1:]; len(s.rest) == 0 {
+				s.noise += len(line) + 4
+			}
 		case 2: // progress: for a terminal
+			s.noise += len(line) + 4
 		default:
 			return 0, fmt.Errorf("%w: %s", errSays, clean(string(line[1:])))
 		}

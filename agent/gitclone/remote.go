@@ -23,6 +23,7 @@ type remote struct {
 	endpoint transport.Endpoint // no credentials in it, so that no error text can have them
 	user     string             // from the URL
 	password string             // from the URL; a token file goes before it
+	url      *url.URL           // HTTP: the endpoint
 	link     link
 
 	mu      sync.Mutex   // guards what follows
@@ -30,7 +31,7 @@ type remote struct {
 	ca      []byte       // what is in the CA file
 	secrets []string     // what must not be in a text
 	known   *speaks      // HTTP: what the server speaks; nil: ask
-	base    string       // HTTP: where it speaks it, after redirects
+	base    *url.URL     // HTTP: where it speaks it, after redirects
 	ladder  ladder
 }
 
@@ -48,6 +49,9 @@ func newRemote(o Options) (*remote, error) {
 	r.endpoint.User, r.endpoint.Password = "", ""
 	switch ep.Protocol {
 	case "http", "https":
+		if r.url, err = url.Parse(r.safeURL()); err != nil {
+			return nil, fmt.Errorf("repository URL is not one")
+		}
 	case "file":
 		r.endpoint.Path = filepath.Clean(r.endpoint.Path)
 	case "ssh":
@@ -84,7 +88,7 @@ func (r *remote) open(ctx context.Context) (line, *speaks, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l := &httpLine{remote: r, client: c, base: r.safeURL(), user: user, password: password}
+	l := &httpLine{remote: r, client: c, base: r.url, user: user, password: password}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.known != nil {
@@ -107,7 +111,7 @@ func (r *remote) remember(l line, s speaks) {
 func (r *remote) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.known, r.base = nil, ""
+	r.known, r.base = nil, nil
 }
 
 // makeHTTP makes the HTTP client, or makes it anew if the CA file has changed. A CA file that cannot be read is an error
