@@ -74,6 +74,7 @@ Exit code 0: all files are valid. 1: one is not.`,
 				}
 			} else {
 				p, e := newPrinter(cmd.OutOrStdout()), newPrinter(cmd.ErrOrStderr())
+				p.ascii, e.ascii = false, false // a file's name is to be found again as it is
 				for _, c := range all {
 					for _, err := range c.Errors {
 						e.line("%s", err)
