@@ -108,6 +108,9 @@ func TestRun(t *testing.T) {
 		return err == nil && s.Declared != nil && s.Declared.Fields["fan"] == "on" && s.GitCycles > 1
 	})
 	b.want(1, []string{"the guard is dead (it does not run)", `"Air"`}, "status")
+	if want := `msg="guard silent" error="it does not run"`; !strings.Contains(log.String(), want) {
+		t.Errorf("the log does not say %s:\n%s", want, log)
+	}
 
 	var running agent.RunningError
 	if err := run(ctx, slog.New(slog.DiscardHandler), place{config: b.config}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
