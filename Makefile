@@ -5,7 +5,7 @@ GOBUILD  = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VE
 BINARIES = bin/holdfast bin/holdfast-guard bin/greenhouse
 UNIT     = $$(go list ./... | grep -v /agent/scenario)
 
-.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure
+.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -51,6 +51,9 @@ lint:
 
 measure: ## the figures of the README, with the default intervals
 	@go test ./agent/scenario -count=1 -timeout 15m -run "TestMeasure$$" -v -tags measure | grep "^|"
+
+bench-git: ## the table of docs/performance.md: the clone against git and go-git; takes ten minutes
+	@go test ./agent/gitclone -count=1 -timeout 60m -run 'TestCompare$$' -v -compare | grep -E '^\||FAIL|_test.go'
 
 race: ## the unit tests under the race detector
 	@go run ./tools/suite race -race $(UNIT)

@@ -134,7 +134,7 @@ func TestSlowLink(t *testing.T) {
 	w := newWire(t, srv.Listener.Addr().String())
 	w.rate.Store(8000)
 	o := options(t, w.through(url))
-	o.File, o.StallTimeout, o.FetchTimeout = f.file(0), 2*time.Second, time.Minute
+	o.File, o.StallTimeout, o.FetchTimeout = f.file(0), 20*time.Second, 2*time.Minute
 	c := openClone(t, o)
 	start := time.Now()
 	got := mustFetch(t, c)
