@@ -53,7 +53,7 @@ measure: ## the figures of the README, with the default intervals
 	@go test ./agent/scenario -count=1 -timeout 15m -run "TestMeasure$$" -v -tags measure | grep "^|"
 
 bench-git: ## the table of docs/performance.md: the clone against git and go-git; takes ten minutes
-	@go test ./agent/gitclone -count=1 -timeout 60m -run 'TestCompare$$' -v -compare | grep -E '^\||FAIL|_test.go'
+	@go test ./agent/gitclone -count=1 -timeout 60m -tags compare -run 'TestCompare$$' -v | grep -E '^\||FAIL|_test.go'
 
 race: ## the unit tests under the race detector
 	@go run ./tools/suite race -race $(UNIT)
@@ -63,6 +63,7 @@ check: format vet lint test race ## all of it, before you stop
 test-long: ## what is too long for every day: the scenarios under the race detector, the model explored deeper
 	@HOLDFAST_SCENARIO_RACE=1 GORACE=atexit_sleep_ms=0 go run ./tools/suite scenarios-race -count=1 -timeout 20m ./agent/scenario
 	@go run ./tools/suite model-long -count=1 -timeout 60m -run 'TestModel$$' ./bootslot -long
+	@go run ./tools/suite clone-long -count=1 -timeout 30m ./agent/gitclone -long
 
 deps: ## the Debian packages that the tests use (as root)
 	apt-get update

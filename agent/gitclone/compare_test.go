@@ -1,3 +1,5 @@
+//go:build compare
+
 package gitclone
 
 import (
@@ -6,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -22,9 +23,6 @@ import (
 	"github.com/go-git/go-git/v5/config"
 	"github.com/go-git/go-git/v5/storage/memory"
 )
-
-// compare asks for the table of docs/performance.md: make bench-git.
-var compare = flag.Bool("compare", false, "measure against git and go-git, on repositories of up to 10,000 devices and 5,000 revisions")
 
 // task is what a child process is to do, so that its memory, CPU and syncs are its own.
 type task struct {
@@ -54,7 +52,7 @@ const taskEnv = "HOLDFAST_COMPARE_TASK"
 func TestCompareChild(t *testing.T) {
 	s := os.Getenv(taskEnv)
 	if s == "" {
-		t.Skip("a part of TestCompare")
+		return // a part of TestCompare
 	}
 	var k task
 	if err := json.Unmarshal([]byte(s), &k); err != nil {
@@ -309,11 +307,8 @@ func kib(n int64) string {
 	return fmt.Sprint(n >> 10)
 }
 
-// TestCompare prints the table.
+// TestCompare prints the table of docs/performance.md: make bench-git.
 func TestCompare(t *testing.T) {
-	if !*compare {
-		t.Skip("make bench-git")
-	}
 	_, straceErr := exec.LookPath("strace")
 	fmt.Printf("| repository | operation | who | bytes on the wire | CPU ms | peak MiB | KiB on disk | syncs |\n|---|---|---|---:|---:|---:|---:|---:|\n")
 	type repository struct {
