@@ -30,6 +30,7 @@ var layers = []struct{ path, why string }{
 	{"bootslot/selftest", "measures, decides nothing"},
 	{"bootslot/ledger", "stores, decides nothing"},
 	{"bootslot/api", "what the guard's socket speaks"},
+	{"bootslot/sock", "what the sockets of both processes have in common"},
 	{"bootslot/config", "the one configuration file"},
 	{"bootslot/boot", "the boot loader's slots"},
 	{"bootslot", "pure values and functions"},

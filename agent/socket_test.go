@@ -22,6 +22,7 @@ import (
 	"holdfast/agent/status"
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/sock"
 	"holdfast/device/clock"
 )
 
@@ -112,13 +113,13 @@ func TestWhoAsked(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	path := filepath.Join(dir, "agent.sock")
-	l, err := Listen(path)
+	l, err := sock.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := &logged{}
 	a := New(Options{Clock: clock.NewProcess(), Log: slog.New(log), Clone: &fakeClone{}}, nil)
-	srv := &http.Server{Handler: a.Handler(), ConnContext: ConnContext}
+	srv := sock.Server(t.Context(), a.Handler())
 	go srv.Serve(l)
 	t.Cleanup(func() { srv.Close() })
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -147,31 +148,6 @@ func jsonNumber(n uint64) string {
 	return string(b)
 }
 
-func TestLock(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "agent.lock")
-	if err := os.WriteFile(path, []byte("4711\nleft behind by a killed one"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	first, err := Lock(path)
-	if err != nil {
-		t.Fatalf("a file that was left behind is no lock: %v", err)
-	}
-	var running RunningError
-	if _, err := Lock(path); !errors.As(err, &running) || running.PID != os.Getpid() {
-		t.Errorf("the second one gets %v, want RunningError with %d", err, os.Getpid())
-	}
-	first.Close()
-	again, err := Lock(path)
-	if err != nil {
-		t.Fatalf("after the first one has gone: %v", err)
-	}
-	again.Close()
-	if _, err := Lock(filepath.Join(t.TempDir(), "no", "such", "folder")); err == nil || errors.As(err, &running) {
-		t.Errorf("no folder: %v", err)
-	}
-}
-
 func TestListen(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "hf")
@@ -186,7 +162,7 @@ func TestListen(t *testing.T) {
 	}
 	old.(*net.UnixListener).SetUnlinkOnClose(false)
 	old.Close() // as after kill -9: the file is there and nobody listens
-	l, err := Listen(path)
+	l, err := sock.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"holdfast/bootslot"
+	"holdfast/bootslot/sock"
 	"holdfast/device/clock"
 )
 
@@ -28,7 +29,7 @@ type StatusError struct {
 func (e *StatusError) Error() string { return e.Message }
 
 // LongPoll is how long a question with wait may stay open.
-const LongPoll = 25 * time.Second
+const LongPoll = sock.LongPoll
 
 // answerTime is how long the guard may take for anything that does not wait.
 const answerTime = 3 * time.Second

@@ -322,7 +322,7 @@ func TestLoad(t *testing.T) {
 	load(true, "http://10.1.2.4", "no such file")
 
 	// What a power cut in the middle of a copy leaves behind is never read, and is gone after the next copy.
-	write(kept+".new", other+"# and some more that must not stay behind\n")
+	write(kept+".tmp", other+"# and some more that must not stay behind\n")
 	load(true, "http://10.1.2.4", "no such file")
 	write(path, fourLines)
 	load(true, "http://10.1.2.3", "")

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"holdfast/device"
+	"holdfast/device/durable"
 	"holdfast/device/strictyaml"
 )
 
@@ -49,32 +50,9 @@ func keep(path string, data []byte) error {
 	if old, err := strictyaml.ReadFile(path, Limit); err == nil && bytes.Equal(old, data) {
 		return nil
 	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	// And if power fails now? Until the rename the old copy is whole, and what the temporary file holds is never read;
-	// it has one name, so that cuts do not fill the folder. The rename comes after the data is on the disk, so there
-	// is never a new name with old or no data. After it, until the folder is synced, either copy may be there: both are valid.
-	tmp := path + ".new"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		os.Remove(tmp) // a full disk wants its bytes back
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	// And if power fails now? The old copy is whole, or the new one is: both are valid.
+	return durable.Replace(path, data, 0o640)
 }

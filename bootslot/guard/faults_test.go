@@ -16,6 +16,7 @@ import (
 
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/sock"
 	"holdfast/device"
 )
 
@@ -211,7 +212,7 @@ func TestSlowPeersAreLetGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	l, err := Listen(filepath.Join(dir, "s"))
+	l, err := sock.Listen(filepath.Join(dir, "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +237,7 @@ func TestSlowPeersAreLetGo(t *testing.T) {
 		if _, err := c.Write([]byte(request)); err != nil {
 			t.Fatal(err)
 		}
-		_ = c.SetReadDeadline(time.Now().Add(6 * requestTime))
+		_ = c.SetReadDeadline(time.Now().Add(6 * sock.RequestTime))
 		answer, err := io.ReadAll(c)
 		if err != nil {
 			t.Errorf("%q is still open: %v, %q", request, err, answer)

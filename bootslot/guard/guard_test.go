@@ -19,6 +19,7 @@ import (
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
 	"holdfast/bootslot/config"
+	"holdfast/bootslot/sock"
 	"holdfast/device"
 )
 
@@ -475,7 +476,7 @@ func TestOnlyTheAgentsUserAsks(t *testing.T) {
 	b := newBench(t, "")
 	b.g.opts.AgentUID = 1 << 30
 	path := filepath.Join(t.TempDir(), "s")
-	l, err := Listen(path)
+	l, err := sock.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}

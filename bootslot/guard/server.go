@@ -8,17 +8,15 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
 	"holdfast/bootslot/ledger"
+	"holdfast/bootslot/sock"
 	"holdfast/device"
 	"holdfast/device/durable"
 )
@@ -26,44 +24,9 @@ import (
 // maxRequest bounds a request's body in bytes.
 const maxRequest = 256 << 10
 
-// requestTime is how long a peer may take to send a request's head, and as long again its body.
-const requestTime = 5 * time.Second
-
-// Listen opens the guard's socket at path. A socket that nobody listens on any more is no obstacle; the caller holds the guard's lock, so it can
-// only be a dead guard's. Its group may read and operate.
-func Listen(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o660); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
-}
-
-// peerKey carries the peer's credentials in a request's context.
-type peerKey struct{}
-
 // Serve answers on l until ctx ends.
 func (g *Guard) Serve(ctx context.Context, l net.Listener) error {
-	srv := &http.Server{
-		Handler:           g.handler(),
-		ReadHeaderTimeout: requestTime,
-		WriteTimeout:      api.LongPoll + 2*requestTime, // a peer that does not read its answer is let go
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, peerKey{}, credentials(c))
-		},
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
+	srv := sock.Server(ctx, g.handler())
 	stop := context.AfterFunc(ctx, func() {
 		last, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -82,7 +45,7 @@ func (g *Guard) Serve(ctx context.Context, l net.Listener) error {
 // device is kept without it.
 func (g *Guard) ListenAndServe(ctx context.Context, path string) {
 	for ctx.Err() == nil {
-		l, err := Listen(path)
+		l, err := sock.Listen(path)
 		if err == nil {
 			g.Problem("socket", "")
 			err = g.Serve(ctx, l)
@@ -100,36 +63,6 @@ func (g *Guard) ListenAndServe(ctx context.Context, path string) {
 
 // listenRetry is the pause between two attempts to open the socket.
 const listenRetry = 5 * time.Second
-
-// credentials are the peer's, as the kernel vouches for them (SO_PEERCRED, unix(7)); nil if they cannot be had.
-func credentials(c net.Conn) *unix.Ucred {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return nil
-	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	var cred *unix.Ucred
-	if raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
-		return nil
-	}
-	return cred
-}
-
-// who names the peer for the history.
-func who(r *http.Request) string {
-	cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
-	if cred == nil {
-		return "unknown"
-	}
-	id := strconv.FormatUint(uint64(cred.Uid), 10)
-	if u, err := user.LookupId(id); err == nil {
-		return u.Username
-	}
-	return "uid " + id
-}
 
 // lock takes the mutex for a request that changes something, and returns an error without it if the request came too late: whoever sent it has given up, perhaps
 // while this process was stopped, and was told that nothing happens.
@@ -166,10 +99,6 @@ func (g *Guard) handler() http.Handler {
 	handle := func(pattern string, f func(*http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
-			if r.Method == http.MethodPost {
-				// Not for the others: they may wait, and a connection is watched for its end meanwhile.
-				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTime))
-			}
 			out, err := f(r)
 			if err != nil {
 				status := http.StatusInternalServerError
@@ -219,9 +148,8 @@ func read(r *http.Request, v any) error {
 // agentOnly lets in the agent's user alone: nobody else may ask for a trial or pretend that the agent lives.
 func (g *Guard) agentOnly(f func(*http.Request) (any, error)) func(*http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
-		cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
-		if cred == nil || cred.Uid != g.opts.AgentUID {
-			return nil, &refusal{http.StatusForbidden, fmt.Errorf("only the agent's user (uid %d) may do this, not %s", g.opts.AgentUID, who(r))}
+		if uid, ok := sock.UID(r); !ok || uid != g.opts.AgentUID {
+			return nil, &refusal{http.StatusForbidden, fmt.Errorf("only the agent's user (uid %d) may do this, not %s", g.opts.AgentUID, sock.Who(r))}
 		}
 		return f(r)
 	}
@@ -377,8 +305,8 @@ func (g *Guard) serveRetry(r *http.Request) (any, error) {
 		return nil, &refusal{http.StatusConflict, errors.New("the agent has not said what is declared since the guard started; is it running?")}
 	}
 	w := bootslot.Wish{Release: g.wish.Release, Revision: g.wish.Revision, Number: g.wish.Retry}
-	s, err := bootslot.Retry(g.ledger, g.board, w, who(r), g.clock.Now())
-	return g.commit(s, err, who(r))
+	s, err := bootslot.Retry(g.ledger, g.board, w, sock.Who(r), g.clock.Now())
+	return g.commit(s, err, sock.Who(r))
 }
 
 func (g *Guard) serveRollback(r *http.Request) (any, error) {
@@ -394,8 +322,8 @@ func (g *Guard) serveRollback(r *http.Request) (any, error) {
 	if w := g.wish; w != nil {
 		declared = &bootslot.Wish{Release: w.Release, Revision: w.Revision, Number: w.Retry}
 	}
-	s, err := bootslot.Rollback(g.ledger, g.board, req.ToFallback, declared, who(r), g.clock.Now())
-	return g.commit(s, err, who(r))
+	s, err := bootslot.Rollback(g.ledger, g.board, req.ToFallback, declared, sock.Who(r), g.clock.Now())
+	return g.commit(s, err, sock.Who(r))
 }
 
 func (g *Guard) serveSuspend(r *http.Request) (any, error) {
@@ -411,7 +339,7 @@ func (g *Guard) serveSuspend(r *http.Request) (any, error) {
 		return nil, err
 	}
 	defer g.mu.Unlock()
-	s, err := g.suspend(d, req.Repair, who(r))
+	s, err := g.suspend(d, req.Repair, sock.Who(r))
 	if err != nil {
 		return nil, &refusal{http.StatusServiceUnavailable, err}
 	}
@@ -426,7 +354,7 @@ func (g *Guard) serveResume(r *http.Request) (any, error) {
 		return nil, err
 	}
 	defer g.mu.Unlock()
-	g.resume("before its time was over", who(r))
+	g.resume("before its time was over", sock.Who(r))
 	return g.lease(), nil
 }
 

@@ -25,6 +25,7 @@ import (
 	"holdfast/bootslot/api"
 	"holdfast/bootslot/config"
 	"holdfast/bootslot/ledger"
+	"holdfast/bootslot/sock"
 	"holdfast/device"
 	"holdfast/device/clock"
 )
@@ -74,8 +75,8 @@ func run(ctx context.Context, log *slog.Logger, where place) error {
 			d.note("%v", err)
 		}
 	}
-	lock, err := agent.Lock(filepath.Join(d.cfg.Run, "agent.lock"))
-	var running agent.RunningError
+	lock, err := sock.Lock(filepath.Join(d.cfg.Run, "agent.lock"), "agent")
+	var running sock.RunningError
 	switch {
 	case errors.As(err, &running):
 		return err
@@ -146,18 +147,15 @@ func (d *daemonProcess) serve(path string) (stop func()) {
 		http.Error(w, `{"error":"the agent is starting"}`, http.StatusServiceUnavailable)
 	}))
 	d.handler.Store(&starting)
-	l, err := agent.Listen(path)
+	l, err := sock.Listen(path)
 	if err != nil {
 		d.note("no socket: %v", err)
 		return func() {}
 	}
-	srv := &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
-			(*d.handler.Load()).ServeHTTP(w, r)
-		}),
-		ConnContext: agent.ConnContext, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
-	}
+	srv := sock.Server(context.Background(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+		(*d.handler.Load()).ServeHTTP(w, r)
+	}))
 	go func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			d.log.Warn("socket lost", "error", err)

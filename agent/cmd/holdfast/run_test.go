@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,8 +23,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/agent"
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/sock"
 )
 
 // stateRepository is a bare repository with one revision of a greenhouse.
@@ -112,9 +113,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("the log does not say %s:\n%s", want, log)
 	}
 
-	var running agent.RunningError
-	if err := run(ctx, slog.New(slog.DiscardHandler), place{config: b.config}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
-		t.Errorf("a second agent ends with %v (%T)", err, running)
+	if err := run(ctx, slog.New(slog.DiscardHandler), place{config: b.config}); !errors.As(err, new(sock.RunningError)) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+		t.Errorf("a second agent ends with %v", err)
 	}
 
 	before, lines := stamps(t, b.path("state")), log.String()

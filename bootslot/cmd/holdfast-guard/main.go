@@ -23,6 +23,7 @@ import (
 
 	"holdfast/bootslot/config"
 	"holdfast/bootslot/guard"
+	"holdfast/bootslot/sock"
 	"holdfast/device"
 	"holdfast/device/clock"
 	"holdfast/image/fallback"
@@ -76,11 +77,13 @@ func run(log *slog.Logger, path, share, agent string, checkDirs []string) error 
 		cfg = &c
 		log.Warn("no configuration has ever been valid: going on with the profile's device and the built-in checks", "device", c.Device.URL)
 	}
-	lock, lerr := guard.Lock(filepath.Join(cfg.Run, "guard.lock"))
-	if errors.Is(lerr, guard.ErrRunning) {
+	lock, lerr := sock.Lock(filepath.Join(cfg.Run, "guard.lock"), "guard")
+	if errors.As(lerr, new(sock.RunningError)) {
 		return lerr
 	}
-	defer lock.Close()
+	if lerr == nil {
+		defer lock.Close()
+	}
 	g, err := guard.New(guard.Options{Config: *cfg, Profile: profile, Clock: ck, Log: log, Version: version, CheckFolders: checkDirs, AgentUID: uid})
 	if err != nil {
 		return err

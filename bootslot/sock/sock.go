@@ -1,0 +1,146 @@
+// Package sock is what the sockets of agent and guard have in common: one process per run folder, a socket that a dead process left
+// behind is no obstacle, its group may read and operate, and who asks is known.
+package sock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds on a peer's patience: RequestTime is how long it may take to send a request's head, and as long again its body (HurryBody); AnswerTime
+// is how long an answer, a wait included, may take to be read.
+const (
+	RequestTime = 5 * time.Second
+	LongPoll    = 25 * time.Second
+	AnswerTime  = LongPoll + 2*RequestTime
+)
+
+// RunningError reports that another process has the lock.
+type RunningError struct {
+	What string // guard or agent
+	PID  int    // 0 if it is not known
+}
+
+func (e RunningError) Error() string {
+	if e.PID == 0 {
+		return "another " + e.What + " is running"
+	}
+	return fmt.Sprintf("another %s is running, with process id %d", e.What, e.PID)
+}
+
+// Lock makes sure that this agent or guard is the only one: it holds the kernel's lock on the file at path until it is closed, or the
+// process ends in whatever way. RunningError if another process has it; any other error says that there is no way to tell.
+func Lock(path, what string) (io.Closer, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close()
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("cannot lock %s: %w", path, err)
+		}
+		b, _ := io.ReadAll(io.LimitReader(f, 32))
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+		return nil, RunningError{what, pid}
+	}
+	// The number is for people; what counts is the lock, so a file that cannot be written is no reason to give up.
+	if err := f.Truncate(0); err == nil {
+		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
+	}
+	return f, nil
+}
+
+// Listen listens on the socket at path, mode 0660. One that a dead process left behind is removed: who calls has the lock.
+func Listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o660); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Server returns a server for such a socket, whose requests know their peer and whose slow peers are let go. Its requests end with ctx.
+func Server(ctx context.Context, h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { hurryBody(w, r); h.ServeHTTP(w, r) }),
+		ReadHeaderTimeout: RequestTime,
+		WriteTimeout:      AnswerTime,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ConnContext:       withPeer,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+}
+
+// hurryBody bounds the time for a body. Not for a GET: it may wait, and its connection is watched for its end meanwhile.
+func hurryBody(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost {
+		// An answer that is no connection (a test's recorder) has no deadline.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(RequestTime))
+	}
+}
+
+// peerKey carries the peer's user in a request's context.
+type peerKey struct{}
+
+// withPeer notes who has connected, as the kernel vouches for it (SO_PEERCRED, unix(7)).
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var cred *unix.Ucred
+	if raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, cred.Uid)
+}
+
+// UID returns the peer's user, false if it is not known.
+func UID(r *http.Request) (uint32, bool) {
+	uid, ok := r.Context().Value(peerKey{}).(uint32)
+	return uid, ok
+}
+
+// Who names the peer for log and history.
+func Who(r *http.Request) string {
+	uid, ok := UID(r)
+	if !ok {
+		return "unknown"
+	}
+	id := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return "uid " + id
+}
