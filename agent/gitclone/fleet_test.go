@@ -55,7 +55,7 @@ func newFleet(t testing.TB, devices, revisions int, sharded bool) *fleet {
 // commits appends n revisions to main, of the files that do gives, and returns the last.
 func (f *fleet) commits(n int, do func(n int, file func(name, content string))) string {
 	f.t.Helper()
-	cmd := exec.Command("git", "fast-import", "--quiet", "--date-format=raw")
+	cmd := exec.Command("git", "fast-import", "--quiet", "--force", "--date-format=raw")
 	cmd.Dir, cmd.Env = f.bare, gitEnv()
 	var errb strings.Builder
 	cmd.Stderr = &errb

@@ -37,6 +37,7 @@ var long = flag.Bool("long", false, "also what is too long for every day")
 type wire struct {
 	addr     string
 	up, down atomic.Int64
+	conns    atomic.Int64
 	rate     atomic.Int64 // bytes per second towards the client; 0: as fast as can be
 }
 
@@ -54,6 +55,7 @@ func newWire(t testing.TB, to string) *wire {
 			if err != nil {
 				return
 			}
+			w.conns.Add(1)
 			s, err := net.Dial("tcp", to)
 			if err != nil {
 				_ = c.Close()
@@ -106,12 +108,16 @@ func TestPollOnTheWire(t *testing.T) {
 		mustFetch(t, c)
 		before := disk(t, c)
 		w.take()
+		conns := w.conns.Load()
 		for range 5 {
 			if got := mustFetch(t, c); got.Changed {
 				t.Fatalf("Fetch = %+v", got)
 			}
 		}
 		ours := w.take() / 5
+		if n := w.conns.Load() - conns; n != 0 {
+			t.Errorf("%d connections for 5 polls: the one that there is should do", n)
+		}
 		if _, err := git.NewRemote(memory.NewStorage(), &config.RemoteConfig{Name: "o", URLs: []string{o.URL}}).List(&git.ListOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -198,6 +204,55 @@ func TestClockAt1970(t *testing.T) {
 	clock.Store(now.Unix())
 	mustFetch(t, c)
 	wantDesired(t, c, two, "pump: off\n")
+}
+
+// TestSkewedClocks: the descent is proven though each revision is older, by its maker's clock, than the one before.
+func TestSkewedClocks(t *testing.T) {
+	t.Parallel()
+	for _, filters := range []bool{true, false} {
+		f := newFleet(t, 5, 2, true)
+		f.filters(filters)
+		_, url := f.serve()
+		o := options(t, url)
+		o.File = f.file(0)
+		c := openClone(t, o)
+		mustFetch(t, c)
+		for i := range 20 {
+			f.clock -= 86_400
+			f.change(i%5, f.clock)
+		}
+		if got := mustFetch(t, c); got.Revision != f.tip || !got.Changed {
+			t.Errorf("filters %v: Fetch = %+v", filters, got)
+		}
+	}
+}
+
+// TestRewrittenFleet: to find that a long history of a large fleet has been rewritten costs little, and once.
+func TestRewrittenFleet(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3000, 100, true)
+	for _, filters := range []bool{true, false} {
+		f.filters(filters)
+		_, url := f.serve()
+		o := options(t, url)
+		o.File = f.file(0)
+		c := openClone(t, o)
+		mustFetch(t, c)
+		tip := f.tip
+		f.tip = tip + "~1"
+		f.clock += 100
+		f.change(0, 42) // instead of the last one
+		got, err := c.Fetch(context.Background())
+		if KindOf(err) != ErrHistoryRewritten || got.BytesDown > maxSkewedBytes+64<<10 {
+			t.Errorf("filters %v: Fetch = %+v, %v", filters, got, err)
+		}
+		t.Logf("filters %v: %d bytes", filters, got.BytesDown)
+		if got, err = c.Fetch(context.Background()); KindOf(err) != ErrHistoryRewritten || got.BytesDown > 1000 {
+			t.Errorf("filters %v: second Fetch = %+v, %v", filters, got, err)
+		}
+		f.run(f.bare, "git", "update-ref", "refs/heads/main", tip)
+		f.tip = tip
+	}
 }
 
 // TestRecreatedBranch: deleted, and made anew with a history of its own: refused until it is accepted. Renamed: gone.
