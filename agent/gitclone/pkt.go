@@ -34,7 +34,7 @@ type pktReader struct {
 }
 
 func newPktReader(r io.Reader, closing func() error) *pktReader {
-	return &pktReader{r: bufio.NewReader(r), closing: closing}
+	return &pktReader{r: bufio.NewReaderSize(r, 512), closing: closing} // for lengths and one line; what is long goes past it
 }
 
 func (p *pktReader) close() error {
