@@ -54,11 +54,12 @@ const (
 	retryAbove = 16
 )
 
-// works notes that g has brought a download. broke: another did not, and not over what is in the revision.
-func (l *ladder) works(g rung, broke bool) {
+// works notes that there has been a download, and from which rung on it is worth to try: those above it failed, and not
+// over what is in the revision.
+func (l *ladder) works(from rung) {
 	l.cuts = 0
-	if broke {
-		l.from, l.since = g, 1
+	if from > l.from {
+		l.from, l.since = from, 1
 		return
 	}
 	if l.since++; l.since >= retryAbove {
@@ -90,7 +91,10 @@ func (r *remote) climb(ctx context.Context, conv *conversation, q question, acce
 		r.ladder = l
 		r.mu.Unlock()
 	}()
-	broke := false
+	from := l.from
+	if l.from > rungPath {
+		conv.filter = false // it is what has failed: the proof of descent does without as well
+	}
 	for g := l.from; ; g++ {
 		if g > rungDepth1 {
 			g = rungDepth1
@@ -103,7 +107,7 @@ func (r *remote) climb(ctx context.Context, conv *conversation, q question, acce
 		tooMuch, tooLong := errors.Is(err, errCaps), errors.Is(err, errStep)
 		switch {
 		case err == nil || aboutContent(kind) && (!tooMuch || kind == ErrHistoryRewritten):
-			l.works(g, broke)
+			l.works(from)
 			if l == (ladder{}) {
 				r.forget() // what it can do may have changed as well
 			}
@@ -114,7 +118,12 @@ func (r *remote) climb(ctx context.Context, conv *conversation, q question, acce
 			return nil, err
 		}
 		// That the server leaves out what it thinks is here, or sends it as a change to what is not, is no fault of its own.
-		broke = broke || g == rungPath || tooLong
+		if g == rungPath || tooLong {
+			from = g + 1
+		}
+		if g == rungPath {
+			conv.filter = false
+		}
 	}
 }
 

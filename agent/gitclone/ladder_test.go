@@ -177,6 +177,33 @@ func TestBrokenFilters(t *testing.T) {
 	}
 }
 
+// TestRefusedFilter: a server that has filters, but not the one that leaves out folders (uploadpackfilter.tree.allow): the
+// proof of descent has to do without it as well.
+func TestRefusedFilter(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 300, 5, true)
+	f.filters(true)
+	f.run(f.bare, "git", "config", "uploadpackfilter.tree.allow", "false")
+	_, url := f.serve()
+	for _, url := range []string{url, f.bare} {
+		o := options(t, url)
+		o.File = f.file(0)
+		c := openClone(t, o)
+		for i, want := range []string{"depth-1", "thin", "thin"} {
+			got := mustFetch(t, c)
+			if d, _, _ := c.Desired(); got.Revision != f.tip || d.How != want {
+				t.Errorf("fetch %d: %+v by %s, want %s", i, got, d.How, want)
+			}
+			for d := range 5 {
+				f.change(d, f.clock)
+			}
+		}
+		f.run(f.bare, "git", "update-ref", "refs/heads/main", f.tip+"~11")
+		wantFetch(t, c, ErrHistoryRewritten)
+		f.run(f.bare, "git", "update-ref", "refs/heads/main", f.tip)
+	}
+}
+
 // TestTarpits: a server that never ends over a request, though it is never silent, costs a step's time or bytes, not the
 // fetch.
 func TestTarpits(t *testing.T) {

@@ -334,6 +334,7 @@ func (c *conversation) send(ctx context.Context, request []byte) (*pktReader, er
 		if err := c.hello(ctx); err != nil {
 			return nil, err
 		}
+		c.filter = before.filter // which may have been given up
 		if c.speaks != before {
 			return nil, fail(ErrProtocol, "the server speaks otherwise than a moment ago")
 		}
