@@ -5,7 +5,7 @@ GOBUILD  = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VE
 BINARIES = bin/holdfast bin/holdfast-guard bin/greenhouse
 UNIT     = $$(go list ./... | grep -v /agent/scenario)
 
-.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git
+.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -54,6 +54,9 @@ measure: ## the figures of the README, with the default intervals
 
 bench-git: ## the table of docs/performance.md: the clone against git and go-git; takes ten minutes
 	@go test ./agent/gitclone -count=1 -timeout 60m -tags compare -run 'TestCompare$$' -v | grep -E '^\||FAIL|_test.go'
+
+mutants: ## each promise broken in a copy of the code, which the tests must notice; RUN="NAME…" breaks those only
+	@go run ./tools/mutants $(RUN)
 
 race: ## the unit tests under the race detector
 	@go run ./tools/suite race -race $(UNIT)
