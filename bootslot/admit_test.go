@@ -361,6 +361,15 @@ func TestRetryDeletesNoMark(t *testing.T) {
 	checkList(t, "after its trial: marks", marks(p.l), want)
 }
 
+// A mark is of a content. Under whatever revision that comes again (a merge, a re-push, a restored backup) it is held.
+func TestAMarkIsOfAContentNotOfARevision(t *testing.T) {
+	revision := func(r string) act { return func(p *play) { p.w.Revision = r } }
+	p := newPlay(t, revision("bad"), failing("lamp"), revision("another"), push("lamp"), ask)
+	check(t, "decision under another revision", p.d.Kind, Held)
+	p.do(unsoaked, revision("a third"), push("lamp pump"), ask)
+	check(t, "candidate of the same among others", on(p.d.Candidate), "pump")
+}
+
 // A grant for what came into force of another declared content lifts nothing later.
 func TestGrantGoesWithItsContent(t *testing.T) {
 	p := newPlay(t, failing("lamp"), push("pump"), grant, push("lamp pump"), try)
