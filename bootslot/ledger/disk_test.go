@@ -159,7 +159,8 @@ func TestWhatCouldNotBeSavedIsNotHistory(t *testing.T) {
 		t.Errorf("the history ends with %+v, %v", last, err)
 	}
 	s.Close()
-	s, l, _ = mustOpen(t, dir)
+	again, l, _ := mustOpen(t, dir)
+	defer again.Close()
 	if asJSON(t, l) != before {
 		t.Errorf("after Restore: %s, want %s", asJSON(t, l), before)
 	}
