@@ -70,7 +70,7 @@ test-long: ## what is too long for every day: the scenarios under the race detec
 
 deps: ## the Debian packages that the tests use (as root)
 	apt-get update
-	apt-get install -y --no-install-recommends git make gcc libc6-dev iproute2 util-linux
+	apt-get install -y --no-install-recommends git make gcc libc6-dev util-linux python3
 
 clean:
 	rm -rf bin dist
