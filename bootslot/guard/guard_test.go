@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -434,14 +435,8 @@ func TestARefusedValueConvictsOnlyIfTheDeviceTakesTheGoodOne(t *testing.T) {
 			l := b.lease()
 			b.g.beaten(context.Background(), api.Heartbeat{Generation: l.Generation, Instance: l.Instance, Refused: map[string]string{"lamp": "no"}})
 			<-asked
-			// The answer is taken under the mutex right after; nothing else changes meanwhile.
-			for range 500 {
-				b.g.mu.Lock()
-				done := b.g.found != nil || !tt.takesGood
-				b.g.mu.Unlock()
-				if done {
-					break
-				}
+			// The answer is taken when the goroutine that asked has ended; nothing else changes meanwhile.
+			for stacks := make([]byte, 1<<20); strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "(*Guard).refused."); {
 				time.Sleep(time.Millisecond)
 			}
 			b.pass(2 * time.Second)

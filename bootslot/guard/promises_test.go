@@ -152,3 +152,38 @@ func TestNothingIsAdmittedBeforeTheVerdictIsWritten(t *testing.T) {
 	b.want("marks once it is written", len(b.g.ledger.Marks), 1)
 	b.want("cause", b.g.ledger.Marks[0].Cause, bootslot.CauseFailed)
 }
+
+// The pause before the next attempt is counted from the end of the last one, however long the guard has run.
+func TestPausesRunFromTheTrialsEnd(t *testing.T) {
+	b := newBench(t, "")
+	b.pass(10 * time.Minute)
+	b.try(0, "lamp", "on")
+	b.clock.up += 20 * time.Second // stopped
+	b.pass(40 * time.Second)
+	b.want("tries counted", b.g.ledger.Tries[0].Count, 1)
+	d := b.wish(0, "lamp", "on")
+	b.want("decision in the pause", d.Kind, bootslot.Refused)
+	b.want("pause left", d.Wait > 0 && d.Wait < time.Minute, true)
+	b.want("another content", b.wish(0, "fan", "on").Kind, bootslot.Trying)
+	b.wish(0) // not desired any more: that is a trial's end, too
+	b.pass(40 * time.Second)
+	b.want("decision in the pause after that", b.wish(0, "lamp", "on").Kind, bootslot.Refused)
+	b.pass(21 * time.Second)
+	b.want("decision after the pause", b.wish(0, "lamp", "on").Kind, bootslot.Trying)
+}
+
+// A heartbeat that is about the lease of the guard's run before says nothing of this one's, though the generation is the same.
+func TestAHeartbeatOfAnotherRunIsStale(t *testing.T) {
+	b := newBench(t, "")
+	b.pass(20 * time.Second)
+	before := b.lease()
+	b.mute = true
+	b.crash()
+	b.want("generation", b.lease().Generation, before.Generation)
+	for range 30 {
+		b.g.beaten(t.Context(), api.Heartbeat{Generation: before.Generation, Instance: before.Instance})
+		b.pass(time.Second)
+	}
+	b.want("the agent lives", b.g.agentAlive(b.clock.up), false)
+	b.want("driver", b.g.driverNow(b.clock.up), "guard")
+}
