@@ -61,7 +61,7 @@ mutants: ## each promise broken in a copy of the code, which the tests must noti
 race: ## the unit tests under the race detector
 	@go run ./tools/suite race -race $(UNIT)
 
-check: format vet lint test race ## all of it, before you stop
+check: format vet lint test mutants race ## all of it, before you stop
 
 test-long: ## what is too long for every day: the scenarios under the race detector, the model explored deeper
 	@HOLDFAST_SCENARIO_RACE=1 GORACE=atexit_sleep_ms=0 go run ./tools/suite scenarios-race -count=1 -timeout 20m ./agent/scenario

@@ -28,7 +28,7 @@ func (g *Guard) agentDrives(now time.Duration) bool {
 	if g.beat.any == 0 || now-g.beat.any > 3*i {
 		return false
 	}
-	return g.beatIsCurrent() || now-g.genSince <= i
+	return g.agentAlive(now) || now-g.genSince <= i
 }
 
 // driverNow names who drives.

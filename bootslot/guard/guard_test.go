@@ -465,6 +465,16 @@ func TestWhoDrives(t *testing.T) {
 		b.pass(time.Second)
 	}
 	b.want("an old generation for longer than an interval", b.g.driverNow(b.clock.up), "guard")
+	b.mute = false
+	b.pass(2 * time.Minute)
+	b.want("heartbeats again", b.g.driverNow(b.clock.up), "agent")
+	// A second agent that never noticed the guard's restart beats on, and the first is gone.
+	b.mute = true
+	for range 30 {
+		b.g.beaten(context.Background(), api.Heartbeat{Generation: b.lease().Generation, Instance: "another run"})
+		b.pass(time.Second)
+	}
+	b.want("heartbeats of another run alone", b.g.driverNow(b.clock.up), "guard")
 }
 
 func TestOnlyTheAgentsUserAsks(t *testing.T) {
