@@ -33,7 +33,7 @@ type repo struct {
 func newRepo(t testing.TB) *repo {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("git is not installed: apt-get install git")
+		t.Skip("git is not installed: make deps")
 	}
 	dir := t.TempDir()
 	r := &repo{t, filepath.Join(dir, "state.git"), filepath.Join(dir, "work")}

@@ -470,7 +470,7 @@ func TestTold(t *testing.T) {
 func TestNoPermission(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
-		t.Skip("needs root, to run as somebody else")
+		t.Skip("needs root, to run as somebody else: sudo make unit")
 	}
 	b := newBoard(t)
 	b.keepLedger()

@@ -71,7 +71,7 @@ func (o *output) String() string {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("git is not installed")
+		t.Skip("git is not installed: make deps")
 	}
 	b := newBoard(t)
 	device := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -41,7 +41,7 @@ func TestThePageForIntegrators(t *testing.T) {
 	}
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("no python3, so the page's shim is not run: apt-get install python3")
+		t.Skip("no python3, so the page's shim is not run: make deps")
 	}
 	dir := t.TempDir()
 	shim, token := filepath.Join(dir, "shim.py"), filepath.Join(dir, "token")
