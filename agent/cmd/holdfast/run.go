@@ -62,9 +62,6 @@ func run(ctx context.Context, log *slog.Logger, where place) error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
 	}
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // a poll allocates little; resident memory is what a small board has least of
-	}
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, unix.SIGHUP)
 	defer signal.Stop(hup)
