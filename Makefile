@@ -5,7 +5,7 @@ GOBUILD  = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VE
 BINARIES = bin/holdfast bin/holdfast-guard bin/greenhouse
 UNIT     = $$(go list ./... | grep -v /agent/scenario)
 
-.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants
+.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -61,7 +61,14 @@ mutants: ## each promise broken in a copy of the code, which the tests must noti
 race: ## the unit tests under the race detector
 	@go run ./tools/suite race -race $(UNIT)
 
-check: format vet lint test mutants race ## all of it, before you stop
+FUZZTIME = 5m
+fuzz: ## each fuzz target for FUZZTIME (5m); RUN=pattern of "PACKAGE TARGET" for some. What it finds is left under testdata/fuzz
+	@go run ./tools/fuzz fuzz $(FUZZTIME) "$(RUN)"
+
+fuzz-short:
+	@go run ./tools/fuzz fuzz-short 5s
+
+check: format vet lint test mutants race fuzz-short ## all of it, before you stop
 
 test-long: ## what is too long for every day: the scenarios under the race detector, the model explored deeper
 	@HOLDFAST_SCENARIO_RACE=1 GORACE=atexit_sleep_ms=0 go run ./tools/suite scenarios-race -count=1 -timeout 20m ./agent/scenario
