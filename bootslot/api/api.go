@@ -79,11 +79,6 @@ type Suspension struct {
 	Rested bool `json:"rested,omitempty"`
 }
 
-// Error is the body of every answer that is not 2xx.
-type Error struct {
-	Message string `json:"error"`
-}
-
 // Phase is what the guard is doing.
 type Phase string
 

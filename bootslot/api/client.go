@@ -1,166 +1,75 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"strconv"
-	"time"
 
 	"holdfast/bootslot"
 	"holdfast/bootslot/sock"
-	"holdfast/device/clock"
+)
+
+// What the guard's socket has in common with the agent's.
+type (
+	StatusError = sock.StatusError
+	Error       = sock.Error
 )
 
 // ErrSilent reports that the guard cannot be reached at all, or does not answer in time.
-var ErrSilent = errors.New("the guard does not answer")
+var ErrSilent = sock.ErrSilent
 
-// StatusError is an answer of the guard that is not 2xx.
-type StatusError struct {
-	Status  int
-	Message string
-}
-
-func (e *StatusError) Error() string { return e.Message }
-
-// LongPoll is how long a question with wait may stay open.
-const LongPoll = sock.LongPoll
-
-// answerTime is how long the guard may take for anything that does not wait.
-const answerTime = 3 * time.Second
-
-// DeadlineHeader carries the uptime in seconds after which a POST must not be carried out any more: whoever sent it has stopped waiting. A guard that
-// was stopped and goes on finds such requests in its socket's queue.
-const DeadlineHeader = "Holdfast-Deadline"
-
-// maxAnswer bounds an answer's size in bytes.
-const maxAnswer = 16 << 20
+const (
+	DeadlineHeader = sock.DeadlineHeader
+	LongPoll       = sock.LongPoll
+)
 
 // Client asks the guard over its socket.
-type Client struct {
-	http  *http.Client
-	clock clock.Clock
-}
+type Client struct{ sock *sock.Client }
 
 // NewClient returns a client for the socket at path; it connects when it is asked something.
-func NewClient(path string) *Client {
-	return &Client{clock: clock.New(), http: &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		},
-		MaxIdleConns: 4, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
-	}}}
-}
+func NewClient(path string) *Client { return &Client{sock.NewClient(path, "guard")} }
 
 // Effective asks what the device is to be now. wait is the generation to wait away from; nil for at once.
 func (c *Client) Effective(ctx context.Context, wait *uint64) (Lease, error) {
-	var l Lease
-	return l, c.do(ctx, http.MethodGet, "/v1/effective"+waitFor(wait), wait != nil, nil, &l)
+	return sock.Get[Lease](ctx, c.sock, "/v1/effective"+sock.Wait(wait), wait != nil)
 }
 
 // Trial asks for a release.
 func (c *Client) Trial(ctx context.Context, r TrialRequest) (bootslot.Decision, error) {
-	var d bootslot.Decision
-	return d, c.do(ctx, http.MethodPost, "/v1/trials", false, r, &d)
+	return sock.Post[bootslot.Decision](ctx, c.sock, "/v1/trials", r)
 }
 
 // Heartbeat tells the guard that the agent drives.
 func (c *Client) Heartbeat(ctx context.Context, h Heartbeat) error {
-	return c.do(ctx, http.MethodPost, "/v1/heartbeat", false, h, nil)
+	_, err := sock.Post[struct{}](ctx, c.sock, "/v1/heartbeat", h)
+	return err
 }
 
 // State asks for all that the guard knows. wait is the change counter to wait away from; nil for at once.
 func (c *Client) State(ctx context.Context, wait *uint64) (State, error) {
-	var s State
-	return s, c.do(ctx, http.MethodGet, "/v1/state"+waitFor(wait), wait != nil, nil, &s)
+	return sock.Get[State](ctx, c.sock, "/v1/state"+sock.Wait(wait), wait != nil)
 }
 
 // History asks for the last n events, oldest first; 0 for all.
 func (c *Client) History(ctx context.Context, n int) ([]bootslot.Event, error) {
-	var e []bootslot.Event
-	return e, c.do(ctx, http.MethodGet, "/v1/history?last="+strconv.Itoa(n), false, nil, &e)
+	return sock.Get[[]bootslot.Event](ctx, c.sock, "/v1/history?last="+strconv.Itoa(n), false)
 }
 
 // Retry grants the declared content one more trial.
 func (c *Client) Retry(ctx context.Context) (Lease, error) {
-	var l Lease
-	return l, c.do(ctx, http.MethodPost, "/v1/retry", false, struct{}{}, &l)
+	return sock.Post[Lease](ctx, c.sock, "/v1/retry", struct{}{})
 }
 
 // Rollback goes back to the previous release, or to the fallback.
 func (c *Client) Rollback(ctx context.Context, r RollbackRequest) (Lease, error) {
-	var l Lease
-	return l, c.do(ctx, http.MethodPost, "/v1/rollback", false, r, &l)
+	return sock.Post[Lease](ctx, c.sock, "/v1/rollback", r)
 }
 
 // Suspend stops trials for a while, and with r.Repair the repair as well.
 func (c *Client) Suspend(ctx context.Context, r SuspendRequest) (Suspension, error) {
-	var s Suspension
-	return s, c.do(ctx, http.MethodPost, "/v1/suspend", false, r, &s)
+	return sock.Post[Suspension](ctx, c.sock, "/v1/suspend", r)
 }
 
 // Resume ends a suspension.
 func (c *Client) Resume(ctx context.Context) (Lease, error) {
-	var l Lease
-	return l, c.do(ctx, http.MethodPost, "/v1/resume", false, struct{}{}, &l)
-}
-
-func waitFor(n *uint64) string {
-	if n == nil {
-		return ""
-	}
-	return "?wait=" + strconv.FormatUint(*n, 10)
-}
-
-func (c *Client) do(ctx context.Context, method, path string, waits bool, in, out any) error {
-	limit := answerTime
-	if waits {
-		limit += LongPoll
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return err
-		}
-		body = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://guard"+path, body)
-	if err != nil {
-		return err
-	}
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set(DeadlineHeader, strconv.FormatFloat((c.clock.Uptime()+limit).Seconds(), 'f', 3, 64))
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrSilent, err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrSilent, err)
-	}
-	if resp.StatusCode >= 300 {
-		var e Error
-		if json.Unmarshal(b, &e) != nil || e.Message == "" {
-			e.Message = fmt.Sprintf("the guard answered %s", resp.Status)
-		}
-		return &StatusError{resp.StatusCode, e.Message}
-	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(b, out); err != nil {
-		return fmt.Errorf("the guard's answer to %s %s is not understood: %w", method, path, err)
-	}
-	return nil
+	return sock.Post[Lease](ctx, c.sock, "/v1/resume", struct{}{})
 }

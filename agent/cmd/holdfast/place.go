@@ -1,15 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"net"
-	"net/http"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -20,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holdfast/agent"
 	"holdfast/agent/desired"
 	"holdfast/agent/gitclone"
 	"holdfast/agent/status"
@@ -43,7 +39,7 @@ type board struct {
 	config   config.Config
 	clock    clock.Clock
 	guard    *api.Client
-	agent    agentClient
+	agent    *agent.Client
 	problems []string
 }
 
@@ -76,7 +72,7 @@ func (w place) open() board {
 	}
 	b.config = cfg
 	b.guard = api.NewClient(cfg.GuardSocket())
-	b.agent = newAgentClient(cfg.AgentSocket())
+	b.agent = agent.NewClient(cfg.AgentSocket())
 	return b
 }
 
@@ -250,73 +246,4 @@ func (b *board) declared() (*status.Declared, string) {
 func why(err error) string {
 	_, text := status.Why(err)
 	return text
-}
-
-// refusal is an answer of the agent that says no.
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-
-// agentClient asks the agent over its socket.
-type agentClient struct{ http *http.Client }
-
-func newAgentClient(path string) agentClient {
-	return agentClient{&http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		},
-	}}}
-}
-
-// Status asks for the agent's own part of the view. wait is the change counter to wait away from; nil for at once.
-func (c agentClient) Status(ctx context.Context, wait *uint64) (status.Agent, error) {
-	path := "/v1/status"
-	if wait != nil {
-		path += "?wait=" + strconv.FormatUint(*wait, 10)
-	}
-	var a status.Agent
-	return a, c.do(ctx, http.MethodGet, path, nil, &a)
-}
-
-// Reconcile makes the agent fetch and look at the device now.
-func (c agentClient) Reconcile(ctx context.Context) error {
-	return c.do(ctx, http.MethodPost, "/v1/reconcile", struct{}{}, nil)
-}
-
-func (c agentClient) do(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return err
-		}
-		body = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, body)
-	if err != nil {
-		return err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		if u := errors.Unwrap(err); u != nil { // without method and URL, which are ours
-			err = u
-		}
-		return err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode >= 300 {
-		var e api.Error
-		if json.Unmarshal(b, &e) != nil || e.Message == "" {
-			e.Message = "the agent answered " + resp.Status
-		}
-		return refusal(e.Message)
-	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(b, out)
 }

@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holdfast/agent"
 	"holdfast/bootslot/api"
 	"holdfast/bootslot/sock"
 )
@@ -103,7 +104,7 @@ func TestRun(t *testing.T) {
 			}
 		}
 	}
-	client := newAgentClient(b.path("run", "agent.sock"))
+	client := agent.NewClient(b.path("run", "agent.sock"))
 	wait("a declared release", func() bool {
 		s, err := client.Status(ctx, nil)
 		return err == nil && s.Declared != nil && s.Declared.Fields["fan"] == "on" && s.GitCycles > 1

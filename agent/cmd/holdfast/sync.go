@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent"
 	"holdfast/agent/status"
+	"holdfast/bootslot/api"
 )
 
 func newSync(where *place) *cobra.Command {
@@ -62,7 +61,7 @@ With --json: accepted (the revision).`,
 			b := where.open()
 			ctx, cancel := context.WithTimeout(cmd.Context(), askTime)
 			defer cancel()
-			if err := b.agent.do(ctx, http.MethodPost, "/v1/accept", agent.AcceptRequest{Revision: args[0]}, nil); err != nil {
+			if err := b.agent.Accept(ctx, args[0]); err != nil {
 				return b.agentError(err)
 			}
 			if asJSON {
@@ -79,7 +78,7 @@ With --json: accepted (the revision).`,
 // agentError makes an error of a request to the agent one for people. One that has not answered may do it when it comes back: what it was
 // asked for, to look, does no harm later.
 func (b *board) agentError(err error) error {
-	var refused refusal
+	var refused *api.StatusError
 	state, words := status.Why(err)
 	switch {
 	case errors.As(err, &refused):
