@@ -77,7 +77,7 @@ test-long: ## what is too long for every day: the scenarios under the race detec
 
 deps: ## the Debian packages that the tests use (as root)
 	apt-get update
-	apt-get install -y --no-install-recommends git make gcc libc6-dev util-linux python3
+	apt-get install -y --no-install-recommends git make gcc libc6-dev util-linux python3 fuse3 strace
 
 clean:
 	rm -rf bin dist

@@ -54,6 +54,7 @@ var onlyIn = []struct {
 	{"go.etcd.io/bbolt", []string{"agent/gitclone/boltstore", "bootslot/ledger"}, "who writes to disk is known: one store a process"},
 	{"github.com/spf13/cobra", []string{"agent/cmd/holdfast"}, "the guard stays small"},
 	{"github.com/Shopify/toxiproxy", []string{"agent/scenario"}, "for tests alone"},
+	{"github.com/hanwen/go-fuse", []string{"tools/faultfs"}, "for tests alone"},
 }
 
 // The record is the guard's: nobody else opens it for writing. What others may call only reads.
