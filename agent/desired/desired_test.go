@@ -293,36 +293,3 @@ func TestDigestIsStable(t *testing.T) {
 		}
 	})
 }
-
-// FuzzParse looks for panics, for errors without a place, and for accepted files that do not mean what they say: written again
-// in the plainest way they must give the same.
-func FuzzParse(f *testing.F) {
-	for _, s := range []string{
-		good, "", "\ufeff" + good, strings.ReplaceAll(good, "\n", "\r\n"), good + "retry: 7\n",
-		good + "image: {version: 1.0, url: http://h/i, sha256: " + sha + "}\n",
-		"{pump: yes, fan: NO, vent: 'on', lamp: \"off\", door: on}", good + "<<: *x", good + "---", "- " + good, "pump: &a [*a]", "? {pump: on}",
-	} {
-		f.Add([]byte(s))
-	}
-	p, err := device.LoadProfile("")
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := Parse("f", data, p)
-		if err != nil {
-			var errs strictyaml.Errors
-			if !errors.As(err, &errs) || len(errs) == 0 || errs[0].Line < 1 || errs[0].Column < 1 {
-				t.Errorf("%q: the error %v has no place", data, err)
-			}
-			return
-		}
-		if len(d.Release.Fields) != len(p.Actuators) {
-			t.Errorf("%q: accepted with the fields %v", data, d.Release.Fields)
-		}
-		again, err := Parse("f", []byte(canonical(d)), p)
-		if err != nil || !reflect.DeepEqual(again, d) || again.Release.Digest() != d.Release.Digest() {
-			t.Errorf("%q gives %+v, and that written again %+v, %v", data, d, again, err)
-		}
-	})
-}

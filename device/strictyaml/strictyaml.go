@@ -351,7 +351,11 @@ func prefix(path string) string {
 	return path + ": "
 }
 
+// join is the path of key in the mapping at path. A key that is anything but a plain word is quoted: a path is shown on terminals.
 func join(path, key string) string {
+	if strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		key = strconv.Quote(key)
+	}
 	if path == "" {
 		return key
 	}
@@ -367,8 +371,8 @@ func describe(n *yaml.Node) string {
 		return "a list"
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null" && n.Value == "":
 		return "nothing (null)"
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
-		return n.Value + " (null)"
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!null" && n.Style&yaml.TaggedStyle == 0:
+		return n.Value + " (null)" // ~ or null
 	default:
 		return strconv.Quote(short(userinfo.ReplaceAllString(n.Value, "…@")))
 	}

@@ -56,6 +56,9 @@ func TestStrict(t *testing.T) {
 		{"second document", "word: a\n---\nword: b\n", "f.yaml:2:1: a second document or trailing text starts here, must be one document"},
 		{"trailing text", "word: a\n...\ngarbage\n", "f.yaml:3:1: not valid YAML here or just below: did not find expected <document start>"},
 
+		{"what a terminal would obey", "word: !!null \"\\e[2J\"\nlist: [{\"\\e]0;\": &a 1}]", "f.yaml:1:7: word: found a tag, tags such as !!str are not allowed\n" +
+			`f.yaml:1:7: word: found "\x1b[2J", must be a word` + "\n" + `f.yaml:2:9: list[0]: unknown key "\x1b]0;", must be one of n` + "\n" +
+			`f.yaml:2:18: list[0]."\x1b]0;": found the anchor &a, anchors are not allowed`},
 		{"unknown and missing key", "wrod: a\n", missing + "\nf.yaml:1:1: unknown key \"wrod\" (did you mean \"word\"?), must be one of word, list"},
 		{"key in another case", "word: a\nList: []\n", "f.yaml:2:1: unknown key \"List\" (did you mean \"list\"?), must be one of word, list"},
 		{"key of another kind", "word: a\n1: []\n", "f.yaml:2:1: unknown key \"1\", must be one of word, list"},
@@ -301,28 +304,4 @@ func TestReadFileStopsAfterTheLimit(t *testing.T) {
 			t.Errorf("ReadFile(limit %d) gives %d bytes and %v, want %d", limit, len(b), err, want)
 		}
 	}
-}
-
-// FuzzParse looks for panics, and for errors without a place in the file.
-func FuzzParse(f *testing.F) {
-	for _, s := range []string{
-		"word: a\n", "", "\ufeff", "a: &x [*x]", "? {a: [b, !!c d]}\n: |\n x", "<<: *a", "{", "- - - -", "a: b\r\n---", "%YAML 1.1\n---\na: b",
-		"---", "0: [:!00 \xef", "\"", "a: >\n\n  b\n c", "? ? ?", "#\n  #\n- #\n", "a:\n  #b\n c: #d\n#e",
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		root := Parse("f", data, limit)
-		lines := strings.Count(string(data), "\n") + 1
-		root.Required("word").Duration(0)
-		for _, v := range root.Optional("list").List("x") {
-			v.Map().Optional("n").Size(0)
-		}
-		errs, _ := root.Err().(Errors)
-		for _, e := range errs {
-			if e.Line < 1 || e.Line > lines || e.Column < 1 || e.Msg == "" {
-				t.Errorf("%q: error at %d:%d of %d lines: %s", data, e.Line, e.Column, lines, e.Msg)
-			}
-		}
-	})
 }

@@ -104,7 +104,7 @@ type result struct {
 // run fuzzes one target. One worker is enough: several targets run side by side.
 func run(t target, limit string) (r result) {
 	start := time.Now()
-	cmd := exec.Command("go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", limit, "-fuzzminimizetime", "2s", "-parallel", "1", "./"+t.folder)
+	cmd := exec.Command("go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", limit, "-fuzzminimizetime", "100x", "-parallel", "1", "./"+t.folder)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
