@@ -317,7 +317,7 @@ func (v *View) judge(s Sources) {
 		no("%s is contended: somebody else keeps changing it", f)
 	}
 	if st := v.Git.State; st != GitOK && st != GitOffline && st != GitUnknown {
-		no("the repository: %s", colon(st, v.Git.Message))
+		no("%s", v.Git.fault())
 	}
 	v.NotFine = append(v.NotFine, v.Problems...)
 	v.Fine = len(v.NotFine) == 0

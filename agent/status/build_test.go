@@ -178,10 +178,11 @@ func TestBuild(t *testing.T) {
 		{name: "waiting for the baseline", s: both(kept(), declared(bright, brightRev)), summary: "Keeping last-known-good 1111111; 2222222 is not tried yet: not-too-hot has held for 3 of 15 s"},
 		{name: "returning", s: both(returning, declared(bright, brightRev)), summary: "Returning to last-known-good 1111111: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38)"},
 		{name: "offline is fine", s: with(both(kept(), declared(good, goodRev)), func(s *Sources) {
-			s.Agent.Git = Git{State: GitOffline, Since: at, Times: 7, Message: "no route to host"}
+			s.Agent.Git = Git{State: GitOffline, Since: at, Times: 7, Message: "no route to host", Advice: "check the link"}
 		}), summary: `1111111 is in force, as declared ("what it is about")`, more: func(t *testing.T, v View) {
-			if !strings.Contains(strings.Join(v.Details, "\n"), "offline since 2026-05-01 12:00:00 (7 tries): no route to host") {
-				t.Errorf("details %q", v.Details)
+			want := "the repository: offline since 2026-05-01 12:00:00 (7 tries): no route to host; check the link"
+			if !slices.Equal(v.Details, []string{want}) {
+				t.Errorf("details %q, want %q alone", v.Details, want)
 			}
 		}},
 		{name: "suspended is fine", s: with(both(kept(), declared(good, goodRev)), func(s *Sources) {
@@ -190,8 +191,13 @@ func TestBuild(t *testing.T) {
 			s.Agent.Report.Left = []device.Drift{{Field: "lamp", Want: "off", Got: "on"}}
 		}), summary: `1111111 is in force, as declared ("what it is about")`},
 		{name: "bad file upstream", s: with(both(kept(), declared(good, goodRev)), func(s *Sources) {
-			s.Agent.Git = Git{State: "file-invalid", Message: "house.yaml:3:1: lamp: found maybe", RemoteRevision: brightRev}
-		}), summary: `1111111 is in force, as declared ("what it is about")`, notFine: "the repository: file-invalid: house.yaml:3:1: lamp: found maybe"},
+			s.Agent.Git = Git{State: "file-invalid", Since: at, Times: 1, Message: "house.yaml:3:1: lamp: found maybe", Advice: "mend it", RemoteRevision: brightRev}
+		}), summary: `1111111 is in force, as declared ("what it is about")`,
+			notFine: "the repository: file-invalid since 2026-05-01 12:00:00 (1 try): house.yaml:3:1: lamp: found maybe; mend it"},
+		{name: "a file with much that is wrong", s: with(both(kept(), declared(good, goodRev)), func(s *Sources) {
+			s.Agent.Git = Git{State: "file-invalid", Since: at, Times: 2, Message: "house.yaml:3:1: bad\nhouse.yaml:4:1: bad", Advice: "mend it"}
+		}), summary: `1111111 is in force, as declared ("what it is about")`,
+			notFine: "the repository: file-invalid since 2026-05-01 12:00:00 (2 tries): mend it\x00house.yaml:3:1: bad\x00house.yaml:4:1: bad"},
 		{name: "drift that stays", s: with(both(kept(), declared(good, goodRev)), func(s *Sources) {
 			s.Agent.Report.Left = []device.Drift{{Field: "lamp", Want: "off", Got: "on"}}
 		}), summary: `1111111 is in force, as declared ("what it is about")`, notFine: "lamp is to be off and is on"},

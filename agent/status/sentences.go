@@ -36,13 +36,7 @@ func (v *View) sentences(s Sources) (summary string, details []string) {
 		say("suspended for another %s (%s)%s", seconds(s.SecondsLeft), what, by(s.Who))
 	}
 	if v.Git.State == GitOffline {
-		say("offline since %s (%d tries): %s", v.Git.Since.Format(time.DateTime), v.Git.Times, v.Git.Message)
-	}
-	if v.Git.Advice != "" {
-		say("repository: %s", v.Git.Advice)
-	}
-	if d := v.Declared; d != nil && v.Git.RemoteRevision != "" && v.Git.RemoteRevision != d.Revision {
-		say("upstream is at %s; the last valid desired state is that of %s", revision(v.Git.RemoteRevision), revision(d.Revision))
+		say("%s", v.Git.fault())
 	}
 	if v.Trial != nil && len(v.Trial.Exempt) > 0 {
 		say("exempt in this trial, because they did not hold before it: %s", strings.Join(v.Trial.Exempt, ", "))
@@ -54,6 +48,24 @@ func (v *View) sentences(s Sources) (summary string, details []string) {
 		say("the agent: %s", s.Agent.Why)
 	}
 	return summary, details
+}
+
+// fault is all that there is to say about a repository that cannot be used, in one line: which kind of fault, since when, how often, what
+// happened, and what to do. What a file has wrong in many lines follows in as many.
+func (g Git) fault() string {
+	times := "1 try"
+	if g.Times != 1 {
+		times = fmt.Sprintf("%d tries", g.Times)
+	}
+	out := fmt.Sprintf("the repository: %s since %s (%s)", g.State, g.Since.Format(time.DateTime), times)
+	if strings.Contains(g.Message, "\n") {
+		return colon(out, g.Advice) + "\n" + g.Message
+	}
+	out = colon(out, g.Message)
+	if g.Advice != "" {
+		out += "; " + g.Advice
+	}
+	return out
 }
 
 // situation is what the board does, in one sentence.

@@ -398,23 +398,27 @@ func checksText(checks []api.Check) string {
 }
 
 func gitText(g status.Git) string {
-	text := g.State
-	if !g.Since.IsZero() {
-		text += " since " + wall(g.Since)
+	var parts []string
+	if g.State == status.GitOK || g.State == status.GitUnknown { // a fault has a line of its own
+		parts = append(parts, g.State)
+		if !g.Since.IsZero() {
+			parts[0] += " since " + wall(g.Since)
+		}
 	}
 	if g.RemoteRevision != "" {
-		text += ", head " + shortRevision(g.RemoteRevision)
+		parts = append(parts, "head "+shortRevision(g.RemoteRevision))
 	}
 	if !g.LastFetch.IsZero() {
-		text += ", last good fetch " + wall(g.LastFetch)
+		parts = append(parts, "last good fetch "+wall(g.LastFetch))
 	}
 	switch {
-	case g.Running && g.State != status.GitOK:
-		text += ", fetching"
-	case g.State != status.GitUnknown && g.State != status.GitOK:
-		text += ", next in " + span(g.NextInSeconds)
+	case g.State == status.GitUnknown || g.State == status.GitOK:
+	case g.Running:
+		parts = append(parts, "fetching")
+	default:
+		parts = append(parts, "next try in "+span(g.NextInSeconds))
 	}
-	return text
+	return strings.Join(parts, ", ")
 }
 
 func processText(p status.Process) string {

@@ -145,7 +145,11 @@ func TestGitText(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.Local)
 	got := gitText(status.Git{State: status.GitOffline, Since: at, LastFetch: at, NextInSeconds: 30})
-	if want := "offline since 2026-05-01 12:00:00, last good fetch 2026-05-01 12:00:00, next in 30s"; got != want {
+	if want := "last good fetch 2026-05-01 12:00:00, next try in 30s"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	got = gitText(status.Git{State: status.GitOK, Since: at, RemoteRevision: "0123456789abcdef", NextInSeconds: 30})
+	if want := "ok since 2026-05-01 12:00:00, head 0123456"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := processText(status.Process{State: status.ProcessUnreachable, Why: "x"}); got != "not reachable (x)" {
