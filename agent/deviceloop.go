@@ -239,7 +239,7 @@ func (a *Agent) look(ctx context.Context) (Action, *api.Lease) {
 
 // ask asks the guard for what git declares, and reports whether the lease is another one by that.
 func (a *Agent) ask(ctx context.Context, lease api.Lease, d status.Declared) (leaseChanged bool) {
-	dec, err := a.o.Guard.Trial(ctx, api.TrialRequest{Release: d.Release(), Revision: d.Revision, Retry: d.Retry})
+	dec, err := a.o.Guard.Trial(ctx, api.TrialRequest{Release: d.Release(), Revision: d.Revision, Origin: d.Origin(), Retry: d.Retry})
 	if ctx.Err() != nil {
 		return false
 	}
@@ -365,7 +365,7 @@ func (a *Agent) desired(ctx context.Context) *status.Declared {
 			// It was valid when it was published: the board's profile has changed since.
 			p.problem = fmt.Sprintf("revision %s is not valid for this board: %v", d.Revision, err)
 		} else {
-			p.declared = &status.Declared{Fields: r.Fields, Image: r.Image, Digest: r.Digest(), Revision: d.Revision, Subject: d.Subject, Retry: retry}
+			p.declared = status.NewDeclared(d, r, retry)
 		}
 	}
 	if !reflect.DeepEqual(p, a.parsed) {

@@ -390,7 +390,7 @@ func (c *fakeClone) fail(err error) {
 func (c *fakeClone) push(revision, data string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.next = &gitclone.Desired{Revision: revision, Subject: "about " + revision, File: "house.yaml", Data: []byte(data)}
+	c.next = &gitclone.Desired{Revision: revision, Subject: "about " + revision, Author: "ann", File: "house.yaml", Data: []byte(data)}
 }
 
 func (c *fakeClone) Fetch(context.Context) (gitclone.Fetched, error) {

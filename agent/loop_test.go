@@ -201,7 +201,7 @@ func TestAskOpensTrial(t *testing.T) {
 		}
 		w.guard.mu.Lock()
 		defer w.guard.mu.Unlock()
-		if len(w.guard.wishes) == 0 || w.guard.wishes[0].Revision != "r1" {
+		if len(w.guard.wishes) == 0 || w.guard.wishes[0].Revision != "r1" || w.guard.wishes[0].Origin != (bootslot.Origin{Author: "ann", Subject: "about r1"}) {
 			t.Fatalf("wishes %+v", w.guard.wishes)
 		}
 		if b := w.guard.beats[len(w.guard.beats)-1]; b.Generation != 2 {

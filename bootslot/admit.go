@@ -1,6 +1,7 @@
 package bootslot
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 type Wish struct {
 	Release  Release
 	Revision string
+	Origin   Origin
 	Number   uint64 // `retry:` in the declared file
 }
 
@@ -52,6 +54,18 @@ type Decision struct {
 	RetryNumber uint64 `json:"retryNumber,omitempty"`
 	// Wait is how long pauses still refuse the trial.
 	Wait time.Duration `json:"waitNanoseconds,omitempty"`
+	// Awaiting says what a baseline still needs.
+	Awaiting *Awaiting `json:"awaiting,omitempty"`
+}
+
+// Awaiting is what has still to come about at rest before a trial.
+type Awaiting struct {
+	Why string `json:"-"` // the decision's reason
+	// Checks have not held for Soak yet. None: the device is not at rest, or what held before the first attempt does not hold.
+	Checks []string      `json:"checks,omitempty"`
+	Soak   time.Duration `json:"soakNanoseconds,omitempty"`
+	// AheadIn is when the trial goes ahead without them, 0 if it waits for them.
+	AheadIn time.Duration `json:"aheadInNanoseconds,omitempty"`
 }
 
 // Facts are what a decision depends on besides the ledger, as the guard sees them now.
@@ -80,6 +94,8 @@ type RestFacts struct {
 	Overdue bool
 	// Why names what is missing, for people.
 	Why string
+	// Soak is how long a check must hold, AheadIn when a trial goes ahead without those that do not: 0 for not at all.
+	Soak, AheadIn time.Duration
 }
 
 // holds reports whether check has held at rest; one that is no longer configured counts as held.
@@ -148,15 +164,15 @@ func Admit(l Ledger, b Board, w Wish, f Facts) (Decision, *Step) {
 
 	try := l.try(d.Digest, l.grantFor(w))
 	if try.Count >= b.Attempts {
-		return refuse(fmt.Sprintf("all %d attempts ended without a conclusion; raise retry: to %d to try again", b.Attempts, d.RetryNumber))
+		return refuse(fmt.Sprintf("all %d attempts ended without a conclusion; %s to try again", b.Attempts, RetryWords(w.Number, d.RetryNumber)))
 	}
 	if wait := l.pause(b, try) - f.Waited; wait > 0 {
 		d.Wait = wait
 		return refuse(fmt.Sprintf("a pause of %v is left", wait.Round(time.Second)))
 	}
 	base, missing := baselineFor(try, f.Rest)
-	if missing != "" {
-		d.Kind, d.Reason = AwaitBaseline, missing
+	if missing != nil {
+		d.Kind, d.Reason, d.Awaiting = AwaitBaseline, missing.Why, missing
 		return d, nil
 	}
 	s := open(l, b, w, f, d, try, base)
@@ -249,7 +265,7 @@ func decide(l Ledger, b Board, w Wish, f Facts) (Decision, Release) {
 			names = append(names, f.Field)
 		}
 		d.Mixed = !cand.Equal(lkg)
-		d.Reason = fmt.Sprintf("held: %s; raise retry: to %d to try again", strings.Join(names, ", "), d.RetryNumber)
+		d.Reason = fmt.Sprintf("held: %s; %s to try again", strings.Join(names, ", "), RetryWords(w.Number, d.RetryNumber))
 		switch {
 		case len(d.Marks) == 0:
 			d.Reason = "the image is not ready, or this board has no boot slots"
@@ -400,24 +416,32 @@ func (l Ledger) pause(b Board, try Try) time.Duration {
 // breakerMax bounds the breaker's pause: a board may be slow to try again, never deaf.
 const breakerMax = time.Hour
 
+// RetryWords says what to do to the declared file, in which declared stands as `retry:` (0: there is no such line), so that it has number.
+func RetryWords(declared, number uint64) string {
+	if declared == 0 {
+		return fmt.Sprintf("write 'retry: %d'", number)
+	}
+	return fmt.Sprintf("raise retry: to %d", number)
+}
+
 // baselineFor returns which checks may convict in a trial of try, or what is missing for it to start.
-func baselineFor(try Try, r RestFacts) (Baseline, string) {
+func baselineFor(try Try, r RestFacts) (Baseline, *Awaiting) {
 	if try.Baseline != nil {
 		// The first baseline of a content counts for all its attempts.
 		var base Baseline
 		for _, c := range try.Baseline.Convicting {
 			if !r.holds(c) {
-				return base, fmt.Sprintf("%s held before the first attempt and must hold again", c)
+				return base, &Awaiting{Why: c + " held before the first attempt and must hold again"}
 			}
 		}
 		if !r.AtRest && !r.Overdue {
-			return base, r.why()
+			return base, r.awaiting()
 		}
 		for _, c := range r.Required {
 			// A check that was configured since has no first baseline: it waits for its own like any other.
 			known := slices.Contains(try.Baseline.Convicting, c) || slices.Contains(try.Baseline.Exempt, c)
 			if !known && !r.Overdue && !slices.Contains(r.Holding, c) {
-				return base, r.why()
+				return base, r.awaiting()
 			}
 			if slices.Contains(try.Baseline.Exempt, c) || !slices.Contains(r.Holding, c) {
 				base.Exempt = append(base.Exempt, c)
@@ -425,7 +449,7 @@ func baselineFor(try Try, r RestFacts) (Baseline, string) {
 				base.Convicting = append(base.Convicting, c)
 			}
 		}
-		return base, ""
+		return base, nil
 	}
 	var base Baseline
 	for _, c := range r.Required {
@@ -436,16 +460,19 @@ func baselineFor(try Try, r RestFacts) (Baseline, string) {
 		}
 	}
 	if (r.AtRest && len(base.Exempt) == 0) || r.Overdue {
-		return base, ""
+		return base, nil
 	}
-	return base, r.why()
+	return base, r.awaiting()
 }
 
-func (r RestFacts) why() string {
-	if r.Why != "" {
-		return r.Why
+func (r RestFacts) awaiting() *Awaiting {
+	a := &Awaiting{Why: cmp.Or(r.Why, "the checks have not held at rest for the soak time yet"), Soak: r.Soak, AheadIn: r.AheadIn}
+	for _, c := range r.Required {
+		if r.AtRest && !slices.Contains(r.Holding, c) {
+			a.Checks = append(a.Checks, c)
+		}
 	}
-	return "the checks have not held at rest for the soak time yet"
+	return a
 }
 
 // setOf is what candidate changes against lkg, with the whole group of each changed field.
@@ -475,9 +502,9 @@ func open(l Ledger, b Board, w Wish, f Facts, d Decision, try Try, base Baseline
 		n.Streak = 0 // a retry clears the breaker, and its further attempts do not
 	}
 	slot := l.Spare()
-	n.Slots[slot] = Slot{Status: SlotTrying, Release: d.Candidate, Digest: d.Digest, Declared: w.Release.Digest(), Revision: w.Revision}
+	n.Slots[slot] = Slot{Status: SlotTrying, Release: d.Candidate, Digest: d.Digest, Declared: w.Release.Digest(), Revision: w.Revision, Origin: w.Origin}
 	n.Trial = &Trial{Generation: n.Generation, Slot: slot, Candidate: d.Candidate, Digest: d.Digest, Declared: w.Release,
-		Revision: w.Revision, Set: setOf(b, d.Candidate, lkg), Changed: d.Candidate.Changed(lkg), Baseline: base, Attempt: try.Count,
+		Revision: w.Revision, Origin: w.Origin, Set: setOf(b, d.Candidate, lkg), Changed: d.Candidate.Changed(lkg), Baseline: base, Attempt: try.Count,
 		Number: w.Number, Granted: k.grant, Pinned: l.Pin, Before: f.Before, At: f.At}
 	n.Pin = false
 	return Step{n, []Event{{Generation: n.Generation, At: f.At, Kind: EventTrial, Revision: w.Revision, Digest: d.Digest,
@@ -490,7 +517,7 @@ func adopt(l Ledger, b Board, w Wish, f Facts) Step {
 	slot := l.Spare()
 	n.Active = slot
 	d := w.Release.Digest()
-	n.Slots[slot] = Slot{Status: SlotGood, Release: w.Release, Digest: d, Declared: d, Revision: w.Revision, Proven: true}
+	n.Slots[slot] = Slot{Status: SlotGood, Release: w.Release, Digest: d, Declared: d, Revision: w.Revision, Origin: w.Origin, Proven: true}
 	n.lastKnownGoodChanged(b)
 	return Step{n, []Event{{Generation: n.Generation, At: f.At, Kind: EventAdopted, Revision: w.Revision, Digest: d, Declared: d, Slot: slot}}}
 }

@@ -2,6 +2,7 @@ package bootslot
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -124,7 +125,7 @@ func TestHolding(t *testing.T) {
 					t.Errorf("held %+v, want it kept at %q", h, lkg.values()[h.Field])
 				}
 			}
-			if p.d.Kind == Held && len(p.d.Marks) > 0 && !strings.Contains(p.d.Reason, "raise retry: to") {
+			if p.d.Kind == Held && len(p.d.Marks) > 0 && !strings.Contains(p.d.Reason, RetryWords(p.w.Number, p.d.RetryNumber)+" to try again") {
 				t.Errorf("Admit: reason = %q, want it to name the number to write", p.d.Reason)
 			}
 			if p.l.Trial != nil {
@@ -236,8 +237,9 @@ func TestRefusing(t *testing.T) {
 		{"no pauses configured", []act{board(func(b *Board) { b.Pauses = nil }), interrupted("lamp"), after(0)}, Trying, "", 0},
 
 		{"attempts were lowered below what was used", []act{interrupted("lamp"), interrupted("lamp"), board(func(b *Board) { b.Attempts = 2 })},
-			Refused, "all 2 attempts ended without a conclusion; raise retry: to 1", 0},
-		{"attempts were used up", []act{interrupted("lamp"), interrupted("lamp"), interrupted("lamp")}, Held, "held: lamp; raise retry: to 1", 0},
+			Refused, "all 2 attempts ended without a conclusion; write 'retry: 1'", 0},
+		{"attempts were used up", []act{interrupted("lamp"), interrupted("lamp"), interrupted("lamp")}, Held, "held: lamp; write 'retry: 1'", 0},
+		{"attempts were used up under a number", []act{raise(4), interrupted("lamp"), interrupted("lamp"), interrupted("lamp")}, Held, "held: lamp; raise retry: to 5", 0},
 		{"attempts of another content", []act{interrupted("lamp"), interrupted("lamp"), interrupted("lamp"), push("pump")}, Trying, "", 0},
 
 		{"breaker: two trials without a pass", []act{failing("lamp"), failing("pump"), after(0), push("fan")}, Trying, "", 0},
@@ -525,4 +527,54 @@ func TestAdopting(t *testing.T) {
 			check(t, "previous, after the next pass", on(p.l.Previous.Release), "")
 		})
 	}
+}
+
+// What a baseline still needs is told in parts, too: the words are for people.
+func TestAwaiting(t *testing.T) {
+	soaked := func(f Facts) Facts {
+		f.Rest.Soak, f.Rest.AheadIn, f.Rest.Why = 15*time.Second, time.Minute, "in words"
+		return f
+	}
+	restless := soaked(without("hot"))
+	restless.Rest.AtRest = false
+	for _, tt := range []struct {
+		name string
+		acts []act
+		want *Awaiting
+	}{
+		{"two checks do not hold", []act{facts(soaked(without("hot", "wet"))), push("lamp")},
+			&Awaiting{Why: "in words", Checks: []string{"hot", "wet"}, Soak: 15 * time.Second, AheadIn: time.Minute}},
+		{"the device is not at rest", []act{facts(restless), push("lamp")}, &Awaiting{Why: "in words", Soak: 15 * time.Second, AheadIn: time.Minute}},
+		{"what held before does not", []act{interrupted("lamp"), facts(soaked(without("hot"))), push("lamp")},
+			&Awaiting{Why: "hot held before the first attempt and must hold again"}},
+		{"nothing is awaited", []act{push("lamp")}, nil},
+		{"something else is", []act{facts(func() Facts { f := soaked(without("hot")); f.Obstacle = "suspended"; return f }()), push("lamp")}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPlay(t, append(tt.acts, ask)...)
+			if !reflect.DeepEqual(p.d.Awaiting, tt.want) {
+				t.Errorf("awaiting %+v, want %+v", p.d.Awaiting, tt.want)
+			}
+			if a := p.d.Awaiting; a != nil && (p.d.Kind != AwaitBaseline || p.d.Reason != a.Why) {
+				t.Errorf("decision %s (%s), awaiting %+v", p.d.Kind, p.d.Reason, a)
+			}
+		})
+	}
+}
+
+// Who declared something is known wherever its revision is.
+func TestOrigin(t *testing.T) {
+	by := func(who string) act {
+		return func(p *play) { p.w.Origin, p.w.Revision = Origin{Author: who, Subject: who + "'s"}, who }
+	}
+	p := newPlay(t, by("adopted"), ask)
+	check(t, "origin of what was adopted", p.l.Slots[p.l.Active].Origin.Author, "adopted")
+	p.do(by("ann"), push("pump"), try)
+	check(t, "origin of the trial", p.l.Trial.Origin.Author, "ann")
+	p.do(pass, by("bob"), push("pump lamp"), try, fail("hot"), stands)
+	check(t, "origin of the mark", p.l.Marks[0].Origin, Origin{Author: "bob", Subject: "bob's"})
+	check(t, "origin of what is in force", p.l.Slots[p.l.Active].Origin.Author, "ann")
+	p.do(rollback)
+	check(t, "origin of the rollback's mark", p.l.Marks[len(p.l.Marks)-1].Origin.Author, "ann")
+	check(t, "origin of what was gone back to", p.l.Slots[p.l.Active].Origin.Author, "adopted")
 }

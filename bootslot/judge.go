@@ -345,7 +345,7 @@ func (r *Rest) overdue() bool {
 // Facts is what Admit needs to know, at uptime now. What was seen before a gap is not known any more: a guard that was stopped has to look first.
 func (r *Rest) Facts(now time.Duration) RestFacts {
 	looks := now-r.last <= r.Soak
-	f := RestFacts{AtRest: r.at && looks, Overdue: looks && r.overdue(), Why: r.why}
+	f := RestFacts{AtRest: r.at && looks, Overdue: looks && r.overdue(), Why: r.why, Soak: r.Soak}
 	for _, c := range r.Checks {
 		if c.Required {
 			f.Required = append(f.Required, c.Name)
@@ -358,7 +358,8 @@ func (r *Rest) Facts(now time.Duration) RestFacts {
 	case !looks:
 		f.Why = fmt.Sprintf("the guard has not looked for %v", (now - r.last).Round(time.Second))
 	case f.Why != "" && !f.Overdue:
-		f.Why += fmt.Sprintf("; a trial goes ahead without them in %v", max(r.Recover-r.missing, 0).Round(time.Second))
+		f.AheadIn = max(r.Recover-r.missing, 0)
+		f.Why += fmt.Sprintf("; a trial goes ahead without them in %v", f.AheadIn.Round(time.Second))
 	}
 	return f
 }

@@ -16,7 +16,7 @@ const (
 
 // Bounds of the record: a ledger stays small for ever.
 const (
-	maxMarks       = 256
+	MaxMarks       = 256
 	maxTries       = 64
 	maxMarkDigests = 64
 )
@@ -39,6 +39,12 @@ const (
 	SlotFailed SlotStatus = "failed"
 )
 
+// Origin says who declared a release and what about it. It is for people: nothing is decided by it.
+type Origin struct {
+	Author  string `json:"author,omitempty"`
+	Subject string `json:"subject,omitempty"` // the first line of the revision's message
+}
+
 // Slot holds one release. Declared is the digest of the whole release that git declared when this one came of it: they differ if
 // a mark held something. Proven says that it passed with no exemption, was adopted, or was rolled back to.
 type Slot struct {
@@ -47,6 +53,7 @@ type Slot struct {
 	Digest   Digest     `json:"digest,omitempty"`
 	Declared Digest     `json:"declared,omitempty"`
 	Revision string     `json:"revision,omitempty"`
+	Origin   Origin     `json:"origin,omitzero"`
 	Proven   bool       `json:"proven,omitempty"`
 
 	unknown unknown
@@ -87,6 +94,7 @@ type Mark struct {
 	// OperatorDeclared are the declared digests that an operator rolled back from: held whole.
 	OperatorDeclared []Digest `json:"operatorDeclared,omitempty"`
 	Revision         string   `json:"revision,omitempty"`
+	Origin           Origin   `json:"origin,omitzero"`
 	Cause            Cause    `json:"cause"`
 	Check            string   `json:"check,omitempty"`
 	Message          string   `json:"message,omitempty"`
@@ -137,6 +145,7 @@ type Trial struct {
 	Digest     Digest        `json:"digest"`
 	Declared   Release       `json:"declared"`
 	Revision   string        `json:"revision,omitempty"`
+	Origin     Origin        `json:"origin,omitzero"`
 	Set        device.Fields `json:"set"` // what it changes against last-known-good, with whole groups
 	Changed    []string      `json:"changed"`
 	Baseline   Baseline      `json:"baseline"`

@@ -800,7 +800,7 @@ func (m *model) common(s, w world) {
 	if w.l.Spent < s.l.Spent {
 		m.fail("spent %d after %d", w.l.Spent, s.l.Spent)
 	}
-	if len(w.l.Marks) > maxMarks || len(w.l.Tries) > maxTries {
+	if len(w.l.Marks) > MaxMarks || len(w.l.Tries) > maxTries {
 		m.fail("%d marks, %d tries", len(w.l.Marks), len(w.l.Tries))
 	}
 	if w.l.Trial != nil && w.l.Returning != nil {

@@ -58,7 +58,7 @@ func Rollback(l Ledger, b Board, toFallback bool, declared *Wish, who string, at
 		old.Declared = left.Digest()
 	}
 	mark := Mark{ID: n.Generation, Set: setOf(b, left, target.Release), Candidates: []Digest{left.Digest()}, OperatorDeclared: []Digest{old.Declared},
-		Revision: old.Revision, Cause: CauseOperator, Message: ev.Message, At: at, Who: who}
+		Revision: old.Revision, Origin: old.Origin, Cause: CauseOperator, Message: ev.Message, At: at, Who: who}
 	events := n.addMark(mark, left)
 	n.lastKnownGoodChanged(b)
 	n.fold(mark.ID)

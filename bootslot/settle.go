@@ -42,7 +42,7 @@ func Settle(l Ledger, b Board, v Verdict, ev Evidence) Step {
 	var events []Event
 	event := Event{Generation: n.Generation, At: ev.At, Kind: EventKind(v), Revision: t.Revision, Digest: t.Digest,
 		Declared: t.Declared.Digest(), Slot: t.Slot, Fields: t.Changed, Check: ev.Check, Attempt: t.Attempt, Message: ev.Message, Who: ev.Who}
-	mark := Mark{ID: n.Generation, Set: t.Set, Candidates: []Digest{t.Digest}, Declared: []Digest{t.Declared.Digest()}, Revision: t.Revision,
+	mark := Mark{ID: n.Generation, Set: t.Set, Candidates: []Digest{t.Digest}, Declared: []Digest{t.Declared.Digest()}, Revision: t.Revision, Origin: t.Origin,
 		Check: ev.Check, Message: ev.Message, Before: t.Before, During: ev.During, At: ev.At, Who: ev.Who}
 	spare := Slot{Status: SlotEmpty}
 
@@ -264,7 +264,7 @@ func (l *Ledger) addMark(m Mark, declared Release) []Event {
 		panic("bootslot: a mark with an empty set would hold everything and nothing")
 	}
 	var events []Event
-	if len(l.Marks) >= maxMarks {
+	if len(l.Marks) >= MaxMarks {
 		out := slices.IndexFunc(l.Marks, func(o Mark) bool { return !o.concerns(declared) })
 		if out < 0 { // all of them hold it, so most hold nothing that another does not
 			out = max(0, slices.IndexFunc(l.Marks, func(o Mark) bool { return o.Retired }))
@@ -272,7 +272,7 @@ func (l *Ledger) addMark(m Mark, declared Release) []Event {
 		gone := l.Marks[out]
 		l.Marks = slices.Delete(l.Marks, out, out+1)
 		events = append(events, Event{Generation: l.Generation, At: m.At, Kind: EventMarkDropped, Mark: gone.ID, Revision: gone.Revision,
-			Fields: sortedKeys(gone.Set), Message: fmt.Sprintf("more than %d marks", maxMarks)})
+			Fields: sortedKeys(gone.Set), Message: fmt.Sprintf("more than %d marks", MaxMarks)})
 	}
 	l.Marks = append(l.Marks, m)
 	return events

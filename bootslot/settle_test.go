@@ -311,30 +311,30 @@ func TestMarkLimit(t *testing.T) {
 		n    int
 		gone []uint64
 	}{
-		{"one below", []act{crowd(maxMarks - 1), failing("lamp")}, maxMarks, nil},
-		{"the oldest goes", []act{crowd(maxMarks), failing("lamp")}, maxMarks, []uint64{1}},
-		{"the oldest two go", []act{crowd(maxMarks), failing("lamp"), failing("pump")}, maxMarks, []uint64{1, 2}},
-		{"the oldest that is not declared goes", []act{crowd(maxMarks), func(p *play) { p.l.Marks[0].Set = device.Fields{"lamp": "on"} }, failing("lamp pump")},
-			maxMarks, []uint64{2}},
-		{"one that holds the declared digest stays", []act{crowd(maxMarks), func(p *play) { p.l.Marks[0].OperatorDeclared = []Digest{digestOf("lamp")} },
-			raise(1), failing("lamp")}, maxMarks, []uint64{2}},
-		{"a retired one whose digest is the declared one stays", []act{crowd(maxMarks), func(p *play) {
+		{"one below", []act{crowd(MaxMarks - 1), failing("lamp")}, MaxMarks, nil},
+		{"the oldest goes", []act{crowd(MaxMarks), failing("lamp")}, MaxMarks, []uint64{1}},
+		{"the oldest two go", []act{crowd(MaxMarks), failing("lamp"), failing("pump")}, MaxMarks, []uint64{1, 2}},
+		{"the oldest that is not declared goes", []act{crowd(MaxMarks), func(p *play) { p.l.Marks[0].Set = device.Fields{"lamp": "on"} }, failing("lamp pump")},
+			MaxMarks, []uint64{2}},
+		{"one that holds the declared digest stays", []act{crowd(MaxMarks), func(p *play) { p.l.Marks[0].OperatorDeclared = []Digest{digestOf("lamp")} },
+			raise(1), failing("lamp")}, MaxMarks, []uint64{2}},
+		{"a retired one whose digest is the declared one stays", []act{crowd(MaxMarks), func(p *play) {
 			p.l.Marks[0].Retired, p.l.Marks[0].Candidates = true, []Digest{digestOf("lamp")}
-		}, raise(1), failing("lamp")}, maxMarks, []uint64{2}},
-		{"all declared: a retired one goes", []act{crowd(maxMarks), func(p *play) {
+		}, raise(1), failing("lamp")}, MaxMarks, []uint64{2}},
+		{"all declared: a retired one goes", []act{crowd(MaxMarks), func(p *play) {
 			for i := range p.l.Marks {
 				p.l.Marks[i].Set = device.Fields{"lamp": "on"}
 			}
 			p.l.Marks[7].Retired = true
-		}, raise(1), push("lamp"), try, fail("hot")}, maxMarks, []uint64{8}},
-		{"all declared, none retired: the oldest goes", []act{crowd(maxMarks), func(p *play) {
+		}, raise(1), push("lamp"), try, fail("hot")}, MaxMarks, []uint64{8}},
+		{"all declared, none retired: the oldest goes", []act{crowd(MaxMarks), func(p *play) {
 			for i := range p.l.Marks {
 				p.l.Marks[i].Set = device.Fields{"lamp": "on"}
 			}
-		}, raise(1), push("lamp"), try, fail("hot")}, maxMarks, []uint64{1}},
-		{"attempts", []act{crowd(maxMarks), interrupted("lamp"), interrupted("lamp"), interrupted("lamp")}, maxMarks, []uint64{1}},
-		{"a rollback", []act{ask, passing("lamp"), crowd(maxMarks), rollback}, maxMarks, []uint64{1}},
-		{"a rollback in a trial", []act{crowd(maxMarks), push("lamp"), try, rollback}, maxMarks, []uint64{1}},
+		}, raise(1), push("lamp"), try, fail("hot")}, MaxMarks, []uint64{1}},
+		{"attempts", []act{crowd(MaxMarks), interrupted("lamp"), interrupted("lamp"), interrupted("lamp")}, MaxMarks, []uint64{1}},
+		{"a rollback", []act{ask, passing("lamp"), crowd(MaxMarks), rollback}, MaxMarks, []uint64{1}},
+		{"a rollback in a trial", []act{crowd(MaxMarks), push("lamp"), try, rollback}, MaxMarks, []uint64{1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

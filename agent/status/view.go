@@ -16,6 +16,7 @@ package status
 import (
 	"time"
 
+	"holdfast/agent/gitclone"
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
 	"holdfast/device"
@@ -136,7 +137,19 @@ type Declared struct {
 	Digest   bootslot.Digest `json:"digest"`
 	Revision string          `json:"revision"`
 	Subject  string          `json:"subject,omitempty"` // the first line of the revision's message
+	Author   string          `json:"author,omitempty"`
+	When     time.Time       `json:"when,omitzero"` // the author's clock
 	Retry    uint64          `json:"retry,omitempty"`
+}
+
+// NewDeclared is r, with its retry number, as what d declares.
+func NewDeclared(d gitclone.Desired, r bootslot.Release, retry uint64) *Declared {
+	return &Declared{Fields: r.Fields, Image: r.Image, Digest: r.Digest(), Revision: d.Revision, Subject: d.Subject, Author: d.Author, When: d.When, Retry: retry}
+}
+
+// Origin is who declares it, as the guard keeps it.
+func (d Declared) Origin() bootslot.Origin {
+	return bootslot.Origin{Author: d.Author, Subject: d.Subject}
 }
 
 // Release returns what is declared as the guard takes it.
@@ -155,7 +168,17 @@ type Decision struct {
 	RetryNumber uint64          `json:"retryNumber,omitempty"`
 	Digest      bootslot.Digest `json:"digest,omitempty"` // of the candidate
 	WaitSeconds float64         `json:"waitSeconds,omitempty"`
-	Forecast    bool            `json:"forecast,omitempty"` // worked out by the reader: the guard is dead
+	// Awaiting says what a baseline still needs.
+	Awaiting *Awaiting `json:"awaiting,omitempty"`
+	Forecast bool      `json:"forecast,omitempty"` // worked out by the reader: the guard is dead
+}
+
+// Awaiting is what has still to come about before a trial.
+type Awaiting struct {
+	Checks      []string `json:"checks"` // that have not held for SoakSeconds at rest yet
+	SoakSeconds float64  `json:"soakSeconds"`
+	// AheadInSeconds is when the trial goes ahead without them, 0 if it waits for them.
+	AheadInSeconds float64 `json:"aheadInSeconds,omitempty"`
 }
 
 // Device is what the device shows, as whoever drives it saw it last.

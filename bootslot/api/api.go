@@ -39,7 +39,13 @@ type Lease struct {
 type TrialRequest struct {
 	Release  bootslot.Release `json:"release"`
 	Revision string           `json:"revision,omitempty"`
+	Origin   bootslot.Origin  `json:"origin,omitzero"`
 	Retry    uint64           `json:"retry,omitempty"`
+}
+
+// Wish is the request as the rules take it.
+func (r TrialRequest) Wish() bootslot.Wish {
+	return bootslot.Wish{Release: r.Release, Revision: r.Revision, Origin: r.Origin, Number: r.Retry}
 }
 
 // Heartbeat comes once per device interval from the agent's device loop, even while the device hangs.

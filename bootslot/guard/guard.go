@@ -339,7 +339,7 @@ func (g *Guard) wished(w api.TrialRequest) bootslot.Decision {
 	if g.unwritten != nil {
 		l.Trial = nil // it is over, though that is not recorded yet: nothing may cancel it any more, and nothing else is admitted
 	}
-	d, step := bootslot.Admit(l, g.board, bootslot.Wish{Release: w.Release, Revision: w.Revision, Number: w.Retry}, g.facts())
+	d, step := bootslot.Admit(l, g.board, w.Wish(), g.facts())
 	if step != nil && g.unwritten == nil {
 		opens, cancels := g.ledger.Trial == nil && step.Ledger.Trial != nil, g.ledger.Trial != nil
 		if err := g.save(*step); err != nil {

@@ -507,6 +507,13 @@ func TestOnlyTheAgentsUserAsks(t *testing.T) {
 		se.Status != http.StatusBadRequest || !strings.Contains(se.Message, `vent: "ajar" is not one of [on off]`) || !strings.Contains(se.Message, "siren") {
 		t.Errorf("Trial of nonsense = %v, want 400", err)
 	}
+	long := strings.Repeat("é", 200)
+	if _, err := c.Trial(ctx, api.TrialRequest{Release: b.g.board.Fallback, Origin: bootslot.Origin{Author: "ann", Subject: long}}); err != nil {
+		t.Error(err)
+	}
+	if o := b.g.wish.Origin; o.Author != "ann" || len(o.Subject) > maxOrigin || !strings.HasPrefix(long, strings.TrimSuffix(o.Subject, "…")) {
+		t.Errorf("origin %q: the record stays small", o)
+	}
 	cancel()
 	if err := <-served; err != nil {
 		t.Error(err)

@@ -24,6 +24,9 @@ import (
 // maxRequest bounds a request's body in bytes.
 const maxRequest = 256 << 10
 
+// maxOrigin bounds what the record keeps of where a wish came from, in bytes of each text: it stays small whatever the repository says.
+const maxOrigin = 128
+
 // Serve answers on l until ctx ends.
 func (g *Guard) Serve(ctx context.Context, l net.Listener) error {
 	srv := sock.Server(ctx, g.handler())
@@ -201,6 +204,8 @@ func (g *Guard) serveTrial(r *http.Request) (any, error) {
 	if err := g.valid(req.Release); err != nil {
 		return nil, &refusal{http.StatusBadRequest, err}
 	}
+	req.Revision = ledger.Clip(req.Revision, maxOrigin)
+	req.Origin = bootslot.Origin{Author: ledger.Clip(req.Origin.Author, maxOrigin), Subject: ledger.Clip(req.Origin.Subject, maxOrigin)}
 	if err := g.lock(r); err != nil {
 		return nil, err
 	}
@@ -304,8 +309,7 @@ func (g *Guard) serveRetry(r *http.Request) (any, error) {
 	if g.wish == nil {
 		return nil, &refusal{http.StatusConflict, errors.New("the agent has not said what is declared since the guard started; is it running?")}
 	}
-	w := bootslot.Wish{Release: g.wish.Release, Revision: g.wish.Revision, Number: g.wish.Retry}
-	s, err := bootslot.Retry(g.ledger, g.board, w, sock.Who(r), g.clock.Now())
+	s, err := bootslot.Retry(g.ledger, g.board, g.wish.Wish(), sock.Who(r), g.clock.Now())
 	return g.commit(s, err, sock.Who(r))
 }
 
@@ -319,8 +323,9 @@ func (g *Guard) serveRollback(r *http.Request) (any, error) {
 	}
 	defer g.mu.Unlock()
 	var declared *bootslot.Wish
-	if w := g.wish; w != nil {
-		declared = &bootslot.Wish{Release: w.Release, Revision: w.Revision, Number: w.Retry}
+	if g.wish != nil {
+		w := g.wish.Wish()
+		declared = &w
 	}
 	s, err := bootslot.Rollback(g.ledger, g.board, req.ToFallback, declared, sock.Who(r), g.clock.Now())
 	return g.commit(s, err, sock.Who(r))

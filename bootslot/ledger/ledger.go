@@ -632,12 +632,13 @@ const (
 )
 
 func clipped(e bootslot.Event) bootslot.Event {
-	e.Message = clip(e.Message, maxMessage)
-	e.Revision, e.Check, e.Who = clip(e.Revision, maxText), clip(e.Check, maxText), clip(e.Who, maxText)
+	e.Message = Clip(e.Message, maxMessage)
+	e.Revision, e.Check, e.Who = Clip(e.Revision, maxText), Clip(e.Check, maxText), Clip(e.Who, maxText)
 	return e
 }
 
-func clip(s string, most int) string {
+// Clip shortens s to at most that many bytes, at the end of a character.
+func Clip(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

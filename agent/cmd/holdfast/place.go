@@ -239,7 +239,7 @@ func (b *board) declared() (*status.Declared, string) {
 	if err != nil {
 		return nil, fmt.Sprintf("revision %s is not valid for this board: %s", d.Revision, why(err))
 	}
-	return &status.Declared{Fields: r.Fields, Image: r.Image, Digest: r.Digest(), Revision: d.Revision, Subject: d.Subject, Retry: retry}, ""
+	return status.NewDeclared(d, r, retry), ""
 }
 
 // why says in words why somebody does not answer, or what is wrong with a file.
