@@ -344,7 +344,11 @@ func releaseOf(r bootslot.Release, revision, source string) Release {
 }
 
 func decisionOf(d bootslot.Decision) *Decision {
-	return &Decision{Kind: d.Kind, Reason: d.Reason, Held: d.Held, Marks: d.Marks, Mixed: d.Mixed, RetryNumber: d.RetryNumber, Digest: d.Digest, WaitSeconds: d.Wait.Seconds()}
+	out := &Decision{Kind: d.Kind, Reason: d.Reason, Held: d.Held, Marks: d.Marks, Mixed: d.Mixed, RetryNumber: d.RetryNumber, Digest: d.Digest, WaitSeconds: d.Wait.Seconds()}
+	if a := d.Awaiting; a != nil && len(a.Checks) > 0 {
+		out.Awaiting = &Awaiting{Checks: a.Checks, SoakSeconds: a.Soak.Seconds(), AheadInSeconds: a.AheadIn.Seconds()}
+	}
+	return out
 }
 
 // lastVerdict finds the newest verdict in the history.

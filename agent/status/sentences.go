@@ -2,7 +2,6 @@ package status
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -22,8 +21,12 @@ func (v *View) sentences(s Sources) (summary string, details []string) {
 		summary = v.nobodyWords()
 	}
 	say := func(format string, args ...any) { details = append(details, fmt.Sprintf(format, args...)) }
-	if b, ok := v.baseline(); ok {
-		say("to hold for %s before the trial: %s%s", b.soak, strings.Join(b.missing, ", "), b.ahead)
+	if d := v.Decision; d != nil && d.Awaiting != nil {
+		ahead := ""
+		if s := d.Awaiting.AheadInSeconds; s > 0 {
+			ahead = "; a trial goes ahead without them in " + seconds(s)
+		}
+		say("to hold for %s before the trial: %s%s", length(d.Awaiting.SoakSeconds), strings.Join(d.Awaiting.Checks, ", "), ahead)
 	}
 	if v.Device.WriteErrors == 1 {
 		say("the newest write went wrong: %s", v.Device.WriteError)
@@ -138,60 +141,34 @@ func (v *View) nobodyWords() string {
 	return fmt.Sprintf("Nobody keeps the device: agent and guard are %s", word[v.Guard.State])
 }
 
-// Reason is the decision's reason for people: a baseline in short, and no line is to be raised that the file does not have.
+// Reason is the decision's reason for people: a baseline in short.
 func (v *View) Reason() string {
 	d := v.Decision
-	if d == nil {
+	switch {
+	case d == nil:
 		return ""
+	case d.Awaiting == nil:
+		return d.Reason
 	}
-	if b, ok := v.baseline(); ok {
-		return fmt.Sprintf("its trial starts when all checks have held for %s%s", b.soak, b.count)
-	}
-	return strings.ReplaceAll(d.Reason, fmt.Sprintf("raise retry: to %d", d.RetryNumber), v.retryWords())
-}
-
-// retryWords says what to do to the declared file for another try.
-func (v *View) retryWords() string {
-	if v.Declared == nil || v.Declared.Retry == 0 {
-		return fmt.Sprintf("write 'retry: %d'", v.Decision.RetryNumber)
-	}
-	return fmt.Sprintf("raise retry: to %d", v.Decision.RetryNumber)
-}
-
-// awaited is what a baseline still needs.
-type awaited struct {
-	soak    string
-	missing []string
-	count   string // " (n of m still to go)"
-	ahead   string // when it goes ahead without them
-}
-
-// baselineText is how bootslot.Rest says what is missing; what it says otherwise is told as it is.
-var baselineText = regexp.MustCompile(`^not held at rest for (\S+) yet: (.+?)(?:; (a trial goes ahead without them in \S+))?$`)
-
-func (v *View) baseline() (awaited, bool) {
-	d := v.Decision
-	if d == nil || d.Kind != bootslot.AwaitBaseline {
-		return awaited{}, false
-	}
-	m := baselineText.FindStringSubmatch(d.Reason)
-	if m == nil {
-		return awaited{}, false
-	}
-	a := awaited{soak: m[1], missing: strings.Split(m[2], ", ")}
-	if m[3] != "" {
-		a.ahead = "; " + m[3]
-	}
-	required := 0
+	count, required := "", 0
 	for _, c := range v.Checks {
 		if c.Required {
 			required++
 		}
 	}
-	if n := len(a.missing); n <= required {
-		a.count = fmt.Sprintf(" (%d of %d still to go)", n, required)
+	if n := len(d.Awaiting.Checks); n <= required {
+		count = fmt.Sprintf(" (%d of %d still to go)", n, required)
 	}
-	return a, true
+	return fmt.Sprintf("its trial starts when all checks have held for %s%s", length(d.Awaiting.SoakSeconds), count)
+}
+
+// retryWords says what to do to the declared file for another try.
+func (v *View) retryWords() string {
+	declared := uint64(0)
+	if v.Declared != nil {
+		declared = v.Declared.Retry
+	}
+	return bootslot.RetryWords(declared, v.Decision.RetryNumber)
 }
 
 func (v *View) mixedVerb() string {
@@ -281,6 +258,11 @@ func revision(r string) string {
 
 func seconds(s float64) string {
 	return (time.Duration(s * float64(time.Second))).Round(time.Second).String()
+}
+
+// length is a time that is fixed, and so is not rounded to whole seconds as one that runs is.
+func length(s float64) string {
+	return (time.Duration(s * float64(time.Second))).Round(time.Millisecond).String()
 }
 
 func by(who string) string {

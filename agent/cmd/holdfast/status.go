@@ -186,8 +186,10 @@ func fingerprint(v status.View) string {
 	if d := v.Decision; d != nil {
 		c := *d
 		c.Reason, c.WaitSeconds = "", 0
-		if d.Kind == bootslot.AwaitBaseline {
-			c.Reason = v.Reason() // how many checks are still to go
+		if a := d.Awaiting; a != nil {
+			left := *a
+			left.AheadInSeconds = 0
+			c.Awaiting = &left
 		}
 		v.Decision = &c
 	}
