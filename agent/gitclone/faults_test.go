@@ -74,7 +74,7 @@ func TestRefusedContent(t *testing.T) {
 	}{
 		{"invalid", func(r *repo) { r.write("greenhouse.yaml", "invalid: on\n") }, ErrFileInvalid, "no such actuator"},
 		{"missing", func(r *repo) { r.git("rm", "-q", "greenhouse.yaml") }, ErrFileMissing, "greenhouse.yaml"},
-		{"moved", func(r *repo) { r.git("mv", "greenhouse.yaml", "Greenhouse.yaml") }, ErrFileMissing, "greenhouse.yaml"},
+		{"moved", func(r *repo) { r.git("mv", "greenhouse.yaml", "Greenhouse.yaml") }, ErrFileMissing, `but "Greenhouse.yaml"`},
 		{"symlink", func(r *repo) {
 			r.git("rm", "-q", "greenhouse.yaml")
 			_ = os.Symlink("/etc/passwd", filepath.Join(r.work, "greenhouse.yaml"))
@@ -826,4 +826,34 @@ func TestOpenRefusesOptions(t *testing.T) {
 			t.Errorf("error tells the password: %v", err)
 		}
 	}
+}
+
+// TestNamesThatLookAlike: they are told apart byte for byte, and told.
+func TestNamesThatLookAlike(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		a, b string
+		want bool
+	}{
+		{"greenhouse.yaml", "Greenhouse.YAML", true},
+		{"greenhouse.yaml", "greenhouse.yml", true},
+		{"greenhouse.yaml", "greenhouse", false},
+		{"greenhouse.yaml", "greenhouse.yaml.bak", false},
+		{"gh-0041.yaml", "gh-0042.yaml", false},
+		{"caf\u00e9.yaml", "cafe\u0301.yaml", true},
+		{"caf\u00e9.yaml", "cafe.yaml", false},
+		{"caf\u00e9.yaml", "caf\xe9.yaml", true}, // Latin-1
+		{"", "x", false},
+	} {
+		if got := looksLike(tt.a, tt.b); got != tt.want || looksLike(tt.b, tt.a) != got {
+			t.Errorf("looksLike(%+q, %+q) = %v, want %v", tt.a, tt.b, got, tt.want)
+		}
+	}
+	r, _, c, _ := started(t)
+	r.write("Greenhouse.yaml", "pump: maybe\n")
+	rev := r.set("pump: off\n")
+	if f := mustFetch(t, c); !strings.Contains(f.Notice, `"Greenhouse.yaml"`) {
+		t.Errorf("notice %q does not name the twin", f.Notice)
+	}
+	wantDesired(t, c, rev, "pump: off\n")
 }

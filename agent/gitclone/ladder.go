@@ -1,6 +1,7 @@
 package gitclone
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -137,7 +138,7 @@ func (r *remote) fetchBy(ctx context.Context, conv *conversation, g rung, q ques
 	if err != nil {
 		return nil, err
 	}
-	return r.stage(conv.head, p, g.String(), notice)
+	return r.stage(conv.head, p, g.String(), cmp.Or(notice, p.notice))
 }
 
 // start makes the first requests of a rung: what can be known to be needed.

@@ -3,10 +3,13 @@ package gitclone
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
@@ -23,6 +26,7 @@ type proof struct {
 	commit  *object.Commit
 	objects []plumbing.EncodedObject // all of the chain, and nothing else
 	data    []byte                   // the file
+	notice  string                   // something a person should read about it
 }
 
 // prove walks from the revision to the file and believes nothing that does not have the hash by which it was asked for.
@@ -76,9 +80,15 @@ func prove(src source, revision plumbing.Hash, file string, maxFile int64) (*pro
 		if err != nil {
 			return nil, err
 		}
-		here, last := path.Join(parts[:i+1]...), i == len(parts)-1
+		here, last, twin := path.Join(parts[:i+1]...), i == len(parts)-1, twinOf(tree, name)
+		if twin != "" {
+			p.notice = fmt.Sprintf("%+q, which looks like %s, is another name and is not read", twin, here)
+		}
 		switch {
 		case entry == nil:
+			if twin != "" {
+				return nil, fail(ErrFileMissing, "there is no %s in revision %s, but %+q, which is another name", here, short(revision), twin)
+			}
 			return nil, fail(ErrFileMissing, "there is no %s in revision %s", here, short(revision))
 		case entry.Mode == filemode.Symlink:
 			return nil, fail(ErrNotAFile, "%s is a symbolic link in revision %s", here, short(revision))
@@ -121,6 +131,54 @@ func entryOf(t *object.Tree, name string) (*object.TreeEntry, error) {
 		found = &t.Entries[i]
 	}
 	return found, nil
+}
+
+// twinOf is another name in the folder that differs from name only in what the eye may miss: whoever changes the wrong one
+// of the two would wait in vain.
+func twinOf(t *object.Tree, name string) string {
+	for i := range t.Entries {
+		if other := t.Entries[i].Name; other != name && looksLike(other, name) {
+			return other
+		}
+	}
+	return ""
+}
+
+// looksLike reports whether two names are the same but for case, accents and how they are composed, and YAML's suffix.
+func looksLike(a, b string) bool {
+	a, b = longSuffix(a), longSuffix(b)
+	for {
+		x, n := letter(a)
+		y, m := letter(b)
+		if a, b = a[n:], b[m:]; x != y || n == 0 {
+			return x == y
+		}
+	}
+}
+
+func longSuffix(name string) string {
+	if rest, ok := strings.CutSuffix(name, ".yml"); ok {
+		return rest + ".yaml"
+	}
+	return name
+}
+
+// letter is a name's first letter and its length: in lower case, and the same for all that are not ASCII or have accents.
+func letter(s string) (r rune, size int) {
+	r, size = utf8.DecodeRuneInString(s)
+	if size == 0 {
+		return 0, 0
+	}
+	if r > unicode.MaxASCII {
+		r = utf8.RuneError
+	}
+	for {
+		accent, n := utf8.DecodeRuneInString(s[size:])
+		if !unicode.Is(unicode.Mn, accent) {
+			return unicode.ToLower(r), size
+		}
+		r, size = utf8.RuneError, size+n
+	}
 }
 
 // validPath reports whether a path can name a file in a repository.
