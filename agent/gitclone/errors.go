@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"holdfast/device/clock"
 )
 
 // Kind sorts what can go wrong with the state repository into words that status, logs and scenarios share. It is an
@@ -112,7 +114,7 @@ func classify(doing string, err error, now time.Time, redact func(string) string
 	}
 	k := kindOf(err)
 	e := fail(k, "cannot %s: %s", doing, clean(redact(err.Error())))
-	if k == ErrCertificate && now.Before(buildEra) {
+	if k == ErrCertificate && !clock.Believable(now) {
 		e.Advice = fmt.Sprintf("this board's clock says %s; no certificate is valid then. Set the clock", now.UTC().Format(time.DateOnly))
 	}
 	return e
@@ -127,9 +129,6 @@ func clean(s string) string {
 	}
 	return s
 }
-
-// buildEra is a day before which no board that runs this can be: an earlier clock is wrong.
-var buildEra = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // sort is the kind of any error; "" of none.
 func sort(err error) Kind {

@@ -27,6 +27,12 @@ type Clock interface {
 	After(d time.Duration) <-chan time.Time
 }
 
+// Believable reports whether a wall clock that said t can have been right. One that nobody has set is in 1970, or where the last shutdown left it: no
+// board that runs this has seen an earlier day than era.
+func Believable(t time.Time) bool { return !t.Before(era) }
+
+var era = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // System is the kernel's clock.
 type System struct{}
 
