@@ -124,7 +124,7 @@ func ParseProfile(profileName string, profile []byte, fallbackName string, fallb
 		name := m.Required("name")
 		r := Reading{
 			Name: name.Text("", nameAllowed, isName),
-			Unit: m.Required("unit").Text("", "a unit, such as lux", func(s string) bool { return s != "" }),
+			Unit: m.Required("unit").Text("", "a unit, such as lux", func(s string) bool { return s != "" && s == printable(s) }),
 		}
 		if r.Name != "" && p.HasReading(r.Name) {
 			name.Errorf("duplicate reading %q, must be there once", r.Name)

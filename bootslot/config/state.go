@@ -19,6 +19,10 @@ const StateEnv = "HOLDFAST_STATE"
 func StateFolder(path string) string {
 	data, err := strictyaml.ReadFile(path, Limit)
 	if err == nil {
+		// As YAML, however it is spelled; where the file is none, the line as people write it.
+		if dir := strictyaml.Parse(path, data, Limit).Optional("state").Text("", "", isPath); dir != "" {
+			return dir
+		}
 		if m := stateLine.FindSubmatch(data); m != nil {
 			return string(m[1])
 		}

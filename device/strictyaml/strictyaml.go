@@ -85,7 +85,20 @@ type doc struct {
 
 func (d *doc) errorf(line, column int, format string, args ...any) {
 	line = min(line, max(1, len(d.lines))) // an empty value may be one past the end
-	d.errors = append(d.errors, Error{d.name, max(1, line), max(1, column), fmt.Sprintf(format, args...)})
+	d.errors = append(d.errors, Error{d.name, max(1, line), max(1, column), escaped(fmt.Sprintf(format, args...))})
+}
+
+// escaped spells out what is not printable: quoted text, which YAML gives such characters with "\e", is part of paths and messages, and those are shown on terminals.
+func escaped(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 // Parse reads a file of at most limit bytes whose root is a mapping. name is how errors call it. The result is never
@@ -351,11 +364,7 @@ func prefix(path string) string {
 	return path + ": "
 }
 
-// join is the path of key in the mapping at path. A key that is anything but a plain word is quoted: a path is shown on terminals.
 func join(path, key string) string {
-	if strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		key = strconv.Quote(key)
-	}
 	if path == "" {
 		return key
 	}
@@ -371,8 +380,8 @@ func describe(n *yaml.Node) string {
 		return "a list"
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null" && n.Value == "":
 		return "nothing (null)"
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!null" && n.Style&yaml.TaggedStyle == 0:
-		return n.Value + " (null)" // ~ or null
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
+		return n.Value + " (null)"
 	default:
 		return strconv.Quote(short(userinfo.ReplaceAllString(n.Value, "…@")))
 	}

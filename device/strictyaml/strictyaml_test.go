@@ -57,8 +57,8 @@ func TestStrict(t *testing.T) {
 		{"trailing text", "word: a\n...\ngarbage\n", "f.yaml:3:1: not valid YAML here or just below: did not find expected <document start>"},
 
 		{"what a terminal would obey", "word: !!null \"\\e[2J\"\nlist: [{\"\\e]0;\": &a 1}]", "f.yaml:1:7: word: found a tag, tags such as !!str are not allowed\n" +
-			`f.yaml:1:7: word: found "\x1b[2J", must be a word` + "\n" + `f.yaml:2:9: list[0]: unknown key "\x1b]0;", must be one of n` + "\n" +
-			`f.yaml:2:18: list[0]."\x1b]0;": found the anchor &a, anchors are not allowed`},
+			`f.yaml:1:7: word: found \x1b[2J (null), must be a word` + "\n" + `f.yaml:2:9: list[0]: unknown key "\x1b]0;", must be one of n` + "\n" +
+			`f.yaml:2:18: list[0].\x1b]0;: found the anchor &a, anchors are not allowed`},
 		{"unknown and missing key", "wrod: a\n", missing + "\nf.yaml:1:1: unknown key \"wrod\" (did you mean \"word\"?), must be one of word, list"},
 		{"key in another case", "word: a\nList: []\n", "f.yaml:2:1: unknown key \"List\" (did you mean \"list\"?), must be one of word, list"},
 		{"key of another kind", "word: a\n1: []\n", "f.yaml:2:1: unknown key \"1\", must be one of word, list"},
