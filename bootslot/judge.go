@@ -150,14 +150,17 @@ func NewJudge(t Trial, at, window, soak time.Duration, checks []Check) *Judge {
 // EndsIn is what is left of the window.
 func (j *Judge) EndsIn(now time.Duration) time.Duration { return max(0, j.Opened+j.Window-now) }
 
+// Unwatched reports whether nobody has looked for longer than the soak time: the next look settles the trial.
+func (j *Judge) Unwatched(now time.Duration) bool { return now-j.last > j.Soak }
+
 // See takes one tick and returns a verdict, or "" while there is none.
 //
 // Where nothing may convict, because nothing held at rest, a candidate still has to be read back and to last for the soak time; and if it is
 // never read back, nobody is left whom that could convict, and the verdict is inconclusive.
 func (j *Judge) See(k Look) (Verdict, Evidence) {
-	gap := k.At - j.last
+	gap, unwatched := k.At-j.last, j.Unwatched(k.At)
 	j.last = k.At
-	if gap > j.Soak {
+	if unwatched {
 		return Inconclusive, Evidence{Message: fmt.Sprintf("the guard could not look for %v, longer than the soak time of %v", gap.Round(time.Millisecond), j.Soak)}
 	}
 	if k.Refusal != nil && j.convicts(k.Refusal.Check) {

@@ -26,6 +26,13 @@ type Target struct {
 	ReadAt     time.Duration
 }
 
+// Expired reports whether nothing may be sent with t any more at uptime now. An age below zero is no age: such a target is from before a reboot, or
+// from another clock.
+func (t Target) Expired(now time.Duration) bool {
+	age := now - t.ReadAt
+	return age < 0 || age > TargetTTL
+}
+
 // Report is what one Drive saw and did; the agent tells the guard (heartbeat).
 type Report struct {
 	Generation uint64 `json:"generation"`
@@ -283,10 +290,9 @@ func (cy *cycle) apply(ctx context.Context, due []Drift) error {
 	for _, dr := range due {
 		set[dr.Field] = dr.Want
 	}
-	readAt := cy.target.ReadAt
+	target := cy.target
 	answer, err := cy.c.Apply(ctx, set, func() error {
-		// An age below zero is no age: such a target is from before a reboot, or from another clock.
-		if age := cy.clock.Uptime() - readAt; age < 0 || age > TargetTTL {
+		if target.Expired(cy.clock.Uptime()) {
 			return ErrStale
 		}
 		cy.sent = true

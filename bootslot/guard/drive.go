@@ -11,35 +11,9 @@ import (
 	"holdfast/device"
 )
 
-// agentAlive reports whether heartbeats of the lease's generation arrive.
-func (g *Guard) agentAlive(now time.Duration) bool {
-	return g.beatIsCurrent() && now-g.beat.valid <= 3*g.cfg.Device.Interval
-}
-
-// beatIsCurrent reports whether a heartbeat of the lease's generation has come.
-func (g *Guard) beatIsCurrent() bool {
-	return g.beat.valid > 0 && g.beat.generation == g.ledger.Generation
-}
-
-// agentDrives reports whether the device is the agent's to drive (docs/design.md, "Who drives"): heartbeats arrive, and not for longer than one
-// interval with an old generation. A guard that has just started has none, and drives.
-func (g *Guard) agentDrives(now time.Duration) bool {
-	i := g.cfg.Device.Interval
-	if g.beat.any == 0 || now-g.beat.any > 3*i {
-		return false
-	}
-	return g.agentAlive(now) || now-g.genSince <= i
-}
-
 // driverNow names who drives.
-func (g *Guard) driverNow(now time.Duration) string {
-	switch {
-	case g.quiet:
-		return "nobody"
-	case g.agentDrives(now):
-		return "agent"
-	}
-	return "guard"
+func (g *Guard) driverNow(now time.Duration) bootslot.Driver {
+	return g.heard.Driver(now, g.cfg.Device.Interval, g.ledger.Generation, g.genSince, g.quiet.Over)
 }
 
 // noteDriver logs a change of driver and wakes this process's driving.
@@ -48,7 +22,7 @@ func (g *Guard) noteDriver(now time.Duration) {
 	if d == g.driverSaid {
 		return
 	}
-	if g.driverSaid != "" || d != "guard" {
+	if g.driverSaid != "" || d != bootslot.GuardDrives {
 		g.log.Info("driver", "driver", d)
 	}
 	g.driverSaid = d
@@ -65,7 +39,7 @@ func (g *Guard) target(context.Context) (device.Target, error) {
 	defer g.mu.Unlock()
 	g.catchUp()
 	now := g.clock.Uptime()
-	if g.driverNow(now) != "guard" {
+	if g.driverNow(now) != bootslot.GuardDrives {
 		return device.Target{}, errNotOurs
 	}
 	return device.Target{Generation: g.ledger.Generation, Fields: g.effective().Fields, ReadAt: now}, nil
@@ -114,20 +88,18 @@ func (g *Guard) driven(ctx context.Context, r device.Report) {
 func (g *Guard) beaten(ctx context.Context, h api.Heartbeat) {
 	g.mu.Lock()
 	now := g.clock.Uptime()
-	g.beat.any, g.beat.last = now, h
 	current := h.Generation == g.ledger.Generation && h.Instance == g.instance
-	if current {
-		if !g.beatIsCurrent() {
-			g.bump()
-			select {
-			case g.look <- struct{}{}:
-			default:
-			}
+	if current && !g.heard.Current(h.Generation) {
+		g.bump()
+		select {
+		case g.look <- struct{}{}:
+		default:
 		}
-		g.beat.valid, g.beat.generation = now, h.Generation
 	}
+	g.heard.Beat(now, h.Generation, current)
+	g.beat = h
 	if h.Goodbye {
-		g.beat = heartbeat{}
+		g.heard, g.beat = bootslot.Heard{}, api.Heartbeat{}
 		g.log.Info("the agent says goodbye")
 	}
 	g.mu.Unlock()

@@ -77,7 +77,6 @@ type Guard struct {
 	retryAt   time.Duration // uptime of the next attempt to write
 
 	started   time.Duration // uptime
-	ticked    time.Duration // uptime of the last tick
 	settled   time.Duration // uptime of the last trial's end, or of the start
 	genSince  time.Duration // uptime since when the lease has its generation
 	judge     *bootslot.Judge
@@ -91,30 +90,22 @@ type Guard struct {
 	decision *bootslot.Decision
 
 	seen  observation
-	beat  heartbeat
+	heard bootslot.Heard
+	beat  api.Heartbeat // the newest
 	drove device.Report // by this process
 	asked string        // the refusal that is being asked about, "GENERATION FIELD"
 	found *bootslot.Refusal
 
 	suspension  api.Suspension
-	suspended   time.Duration // uptime at which it ends; 0: none
-	quietSince  time.Duration // uptime since when last-known-good has read back under suspend --repair; 0: it has not
-	quiet       bool          // repair is stopped
-	driverSaid  string
+	suspended   time.Duration  // uptime at which it ends; 0: none
+	quiet       bootslot.Quiet // whether repair is stopped
+	driverSaid  bootslot.Driver
 	problems    map[string]string
 	noticed     map[string]time.Duration // what the ledger's store had to report: the uptime at which it did
 	change      uint64
 	changed     chan struct{} // closed and replaced at each change
 	lastOutlook string
 	stopping    bool // nothing is started any more
-}
-
-// heartbeat is the agent's last one.
-type heartbeat struct {
-	any        time.Duration // uptime of the last one, 0 for none
-	valid      time.Duration // uptime of the last one that had the generation that the lease had then, 0 for none
-	generation uint64        // of that
-	last       api.Heartbeat
 }
 
 // New opens the ledger, settles what a power cut has left open, and returns a guard that is ready to Run. An error means that another guard is at
@@ -352,7 +343,6 @@ func (g *Guard) wished(w api.TrialRequest) bootslot.Decision {
 			now := g.clock.Uptime()
 			if opens {
 				gc := g.cfg.Guard
-				g.ticked = now
 				for n, at := range g.noticed {
 					if now-at > noticeTime {
 						delete(g.noticed, n)
@@ -487,13 +477,12 @@ func (g *Guard) tick() {
 // catchUp looks before anything is answered or written in a trial that nobody has watched for too long: this process was stopped, and the candidate
 // is not to be driven to for even one request more.
 func (g *Guard) catchUp() {
-	if now := g.clock.Uptime(); g.phase() == api.PhaseTrial && now-g.ticked > g.judge.Soak {
+	if now := g.clock.Uptime(); g.phase() == api.PhaseTrial && g.judge.Unwatched(now) {
 		g.tickNow(now)
 	}
 }
 
 func (g *Guard) tickNow(now time.Duration) {
-	g.ticked = now
 	g.expireSuspension(now)
 	switch {
 	case now < g.retryAt:

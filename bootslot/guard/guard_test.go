@@ -260,7 +260,7 @@ func TestAnAgentThatStaysDeadConvictsNobody(t *testing.T) {
 	b.pass(12 * time.Minute)
 	b.want("phase", b.g.phase(), api.PhaseIdle)
 	b.want("cause", b.g.ledger.Marks[0].Cause, bootslot.CauseEnvironment)
-	b.want("driver", b.g.driverNow(b.clock.up), "guard")
+	b.want("driver", b.g.driverNow(b.clock.up), bootslot.GuardDrives)
 }
 
 func TestInterruptedThreeTimesIsMarked(t *testing.T) {
@@ -447,14 +447,14 @@ func TestARefusedValueConvictsOnlyIfTheDeviceTakesTheGoodOne(t *testing.T) {
 
 func TestWhoDrives(t *testing.T) {
 	b := newBench(t, "")
-	b.want("just started", b.g.driverNow(b.clock.up), "guard")
+	b.want("just started", b.g.driverNow(b.clock.up), bootslot.GuardDrives)
 	b.pass(time.Second)
-	b.want("heartbeats", b.g.driverNow(b.clock.up), "agent")
+	b.want("heartbeats", b.g.driverNow(b.clock.up), bootslot.AgentDrives)
 	b.mute = true
 	b.pass(24 * time.Second)
-	b.want("silent for 3 intervals", b.g.driverNow(b.clock.up), "agent")
+	b.want("silent for 3 intervals", b.g.driverNow(b.clock.up), bootslot.AgentDrives)
 	b.pass(time.Second)
-	b.want("silent for longer", b.g.driverNow(b.clock.up), "guard")
+	b.want("silent for longer", b.g.driverNow(b.clock.up), bootslot.GuardDrives)
 	b.mute = false
 	b.pass(time.Minute)
 	b.try(0, "lamp", "on")
@@ -464,17 +464,17 @@ func TestWhoDrives(t *testing.T) {
 		b.g.beaten(context.Background(), api.Heartbeat{Generation: 1, Instance: b.g.instance})
 		b.pass(time.Second)
 	}
-	b.want("an old generation for longer than an interval", b.g.driverNow(b.clock.up), "guard")
+	b.want("an old generation for longer than an interval", b.g.driverNow(b.clock.up), bootslot.GuardDrives)
 	b.mute = false
 	b.pass(2 * time.Minute)
-	b.want("heartbeats again", b.g.driverNow(b.clock.up), "agent")
+	b.want("heartbeats again", b.g.driverNow(b.clock.up), bootslot.AgentDrives)
 	// A second agent that never noticed the guard's restart beats on, and the first is gone.
 	b.mute = true
 	for range 30 {
 		b.g.beaten(context.Background(), api.Heartbeat{Generation: b.lease().Generation, Instance: "another run"})
 		b.pass(time.Second)
 	}
-	b.want("heartbeats of another run alone", b.g.driverNow(b.clock.up), "guard")
+	b.want("heartbeats of another run alone", b.g.driverNow(b.clock.up), bootslot.GuardDrives)
 }
 
 func TestOnlyTheAgentsUserAsks(t *testing.T) {
@@ -532,13 +532,13 @@ func TestSuspension(t *testing.T) {
 	b.want("the trial is over", b.g.phase(), api.PhaseIdle)
 	b.want("asked", b.wish(0, "lamp", "on").Kind, bootslot.Refused)
 	b.pass(4 * time.Second)
-	b.want("driver at first", b.g.driverNow(b.clock.up), "agent")
+	b.want("driver at first", b.g.driverNow(b.clock.up), bootslot.AgentDrives)
 	b.pass(3 * time.Second)
-	b.want("driver once it has read back", b.g.driverNow(b.clock.up), "nobody")
+	b.want("driver once it has read back", b.g.driverNow(b.clock.up), bootslot.NobodyDrives)
 	b.crash()
-	b.want("driver after a restart", b.g.driverNow(b.clock.up), "nobody")
+	b.want("driver after a restart", b.g.driverNow(b.clock.up), bootslot.NobodyDrives)
 	b.pass(time.Hour)
-	b.want("driver when it is over", b.g.driverNow(b.clock.up), "agent")
+	b.want("driver when it is over", b.g.driverNow(b.clock.up), bootslot.AgentDrives)
 	if _, err := os.Stat(b.cfg.SuspendFile()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the suspension's file is still there: %v", err)
 	}

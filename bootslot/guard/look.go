@@ -150,13 +150,8 @@ func (g *Guard) lookNow(now time.Duration) bootslot.Look {
 			k.Samples = append(k.Samples, s)
 		}
 	}
-	// What agent-alive measures is the heartbeats themselves: an agent that dies right after one has not held for the time in which it is only
-	// missed. A generation that is new is not known to the agent yet: that is neither alive nor dead.
-	switch limit := 3 * g.cfg.Device.Interval; {
-	case g.agentAlive(now):
-		k.Samples = append(k.Samples, bootslot.Sample{Check: bootslot.AgentAlive, OK: true, At: g.beat.valid})
-	case now-max(g.genSince, g.started) > limit:
-		k.Samples = append(k.Samples, bootslot.Sample{Check: bootslot.AgentAlive, Message: fmt.Sprintf("no heartbeat of this generation for %v", limit), At: now})
+	if s, ok := g.heard.Sample(now, g.cfg.Device.Interval, g.ledger.Generation, g.genSince); ok {
+		k.Samples = append(k.Samples, s)
 	}
 	for _, m := range g.checks.Latest() {
 		if m.Ended == 0 || m.Fatal && m.Value == nil {
@@ -193,8 +188,8 @@ func (g *Guard) aside() map[string]bool {
 			out[f] = true
 		}
 	}
-	if g.beatIsCurrent() {
-		set(g.beat.last.Refused, g.beat.last.NonConvergent, g.beat.last.Contended)
+	if g.heard.Current(g.ledger.Generation) {
+		set(g.beat.Refused, g.beat.NonConvergent, g.beat.Contended)
 	}
 	if g.drove.Generation == g.ledger.Generation {
 		set(g.drove.Refused, g.drove.NonConvergent, g.drove.Contended)

@@ -184,6 +184,6 @@ func TestAHeartbeatOfAnotherRunIsStale(t *testing.T) {
 		b.g.beaten(t.Context(), api.Heartbeat{Generation: before.Generation, Instance: before.Instance})
 		b.pass(time.Second)
 	}
-	b.want("the agent lives", b.g.agentAlive(b.clock.up), false)
-	b.want("driver", b.g.driverNow(b.clock.up), "guard")
+	b.want("the agent lives", b.g.heard.Alive(b.clock.up, b.cfg.Device.Interval, b.g.ledger.Generation), false)
+	b.want("driver", b.g.driverNow(b.clock.up), bootslot.GuardDrives)
 }

@@ -368,9 +368,9 @@ func (g *Guard) state() api.State {
 	now := g.clock.Uptime()
 	s := api.State{Version: g.opts.Version, PID: os.Getpid(), Instance: g.instance, Change: g.change, Phase: g.phase(), Lease: g.lease(),
 		Ledger: g.ledger, LastKnownGood: g.ledger.LastKnownGood(g.board), Fallback: g.board.Fallback, Wish: g.wish, Decision: g.decision,
-		Driver: g.driverNow(now), HeartbeatSecondsAgo: -1, Answers: g.seen.answered}
-	if g.beat.valid > 0 {
-		s.HeartbeatSecondsAgo = (now - g.beat.valid).Seconds()
+		Driver: string(g.driverNow(now)), HeartbeatSecondsAgo: -1, Answers: g.seen.answered}
+	if g.heard.Valid > 0 {
+		s.HeartbeatSecondsAgo = (now - g.heard.Valid).Seconds()
 	}
 	if g.seen.answered {
 		st := g.seen.state

@@ -13,7 +13,7 @@ import (
 func (g *Guard) loadSuspension() {
 	s, left := api.LoadSuspension(g.cfg.SuspendFile(), g.clock)
 	if left > 0 {
-		g.suspension, g.suspended, g.quiet = s, g.clock.Uptime()+left, s.Repair && s.Rested
+		g.suspension, g.suspended, g.quiet.Over = s, g.clock.Uptime()+left, s.Repair && s.Rested
 	}
 }
 
@@ -30,18 +30,10 @@ func (g *Guard) expireSuspension(now time.Duration) {
 
 // quieten stops the repair once the device has read back last-known-good for a while.
 func (g *Guard) quieten(now time.Duration) {
-	if !g.suspension.Repair || g.quiet {
+	if !g.suspension.Repair || g.quiet.Over {
 		return
 	}
-	if g.phase() == api.PhaseTrial || !g.lookNow(now).ReadBack {
-		g.quietSince = 0
-		return
-	}
-	if g.quietSince == 0 {
-		g.quietSince = now
-	}
-	if now-g.quietSince >= quietAfter {
-		g.quiet = true
+	if g.quiet.See(now, g.phase() != api.PhaseTrial && g.lookNow(now).ReadBack) {
 		g.suspension.Rested = true
 		// And if power fails now? The run folder is gone with it, and the suspension has ended. If only this process dies, the agent
 		// has seen the same, and the next guard waits for it once more.
@@ -53,9 +45,6 @@ func (g *Guard) quieten(now time.Duration) {
 	}
 }
 
-// quietAfter is how long last-known-good must read back before suspend --repair stops the driving (docs/design.md, "Who drives").
-const quietAfter = 5 * time.Second
-
 // suspend stops trials, and with repair the driving; it cancels a running trial.
 func (g *Guard) suspend(d time.Duration, repair bool, who string) (api.Suspension, error) {
 	s := api.Suspension{UntilUptimeSeconds: (g.clock.Uptime() + d).Seconds(), BootID: api.BootID(), Repair: repair, Who: who}
@@ -66,7 +55,7 @@ func (g *Guard) suspend(d time.Duration, repair bool, who string) (api.Suspensio
 		g.settle(bootslot.Cancelled, bootslot.Evidence{Message: "suspended", Who: who})
 	}
 	g.suspension, g.suspended = s, g.clock.Uptime()+d
-	g.quiet, g.quietSince = false, 0
+	g.quiet = bootslot.Quiet{}
 	what := "trials for " + d.String()
 	if repair {
 		what = "trials and repair for " + d.String()
@@ -84,8 +73,8 @@ func (g *Guard) resume(why, by string) {
 	if g.suspended == 0 {
 		return
 	}
-	wasQuiet := g.quiet
-	g.suspension, g.suspended, g.quiet, g.quietSince = api.Suspension{}, 0, false, 0
+	wasQuiet := g.quiet.Over
+	g.suspension, g.suspended, g.quiet = api.Suspension{}, 0, bootslot.Quiet{}
 	g.record(bootslot.Event{Kind: bootslot.EventResumed, Message: why, Who: by})
 	if wasQuiet {
 		g.enter(g.clock.Uptime()) // what was measured while nobody drove is no baseline
