@@ -74,8 +74,20 @@ func Build(s Sources) View {
 	v.LastVerdict = lastVerdict(s.History)
 	v.judge(s)
 	v.Summary, v.Details = v.sentences(s)
+	v.Conditions = v.conditions(s)
 	return v
 }
+
+// ledger is the newest record that is known, nil if none is.
+func (s Sources) ledger() *bootslot.Ledger {
+	if s.Guard != nil {
+		return &s.Guard.Ledger
+	}
+	return s.Ledger
+}
+
+// repairStopped reports whether nobody is to correct drift.
+func (v *View) repairStopped() bool { return v.Suspended != nil && v.Suspended.Repair }
 
 func process(alive bool, state ProcessState, why string) Process {
 	if alive {
@@ -128,10 +140,7 @@ func (v *View) takeLedger(s Sources) {
 	if s.Guard != nil {
 		fallback = s.Guard.Fallback
 	}
-	l := s.Ledger
-	if s.Guard != nil {
-		l = &s.Guard.Ledger
-	}
+	l := s.ledger()
 	v.LedgerKnown = l != nil || s.NoLedger
 	if v.LedgerKnown {
 		v.LastKnownGood = releaseOf(fallback, "", FromFallback)
@@ -155,13 +164,15 @@ func (v *View) takeLedger(s Sources) {
 	if l.HasGood() {
 		a := l.Slots[l.Active]
 		v.LastKnownGood = releaseOf(a.Release, a.Revision, string(l.Active))
+		v.LastKnownGood.Origin = a.Origin
 		v.LastKnownGood.fallback = v.LastKnownGood.Digest == fallback.Digest()
 	}
 	switch t := l.Trial; {
 	case t != nil:
 		v.Phase = api.PhaseTrial
-		v.Trial = &Trial{Candidate: releaseOf(t.Candidate, t.Revision, string(t.Slot)), Changed: t.Changed, Set: t.Set, Attempt: t.Attempt,
+		v.Trial = &Trial{Candidate: releaseOf(t.Candidate, t.Revision, string(t.Slot)), Changed: t.Changed, Set: t.Set, Attempt: t.Attempt, At: t.At,
 			Convicting: t.Baseline.Convicting, Exempt: t.Baseline.Exempt}
+		v.Trial.Candidate.Origin = t.Origin
 	case l.Returning != nil:
 		v.Phase = api.PhaseReturning
 	}
@@ -278,17 +289,12 @@ func (v *View) judge(s Sources) {
 			no("%s %s: %s", p.who, p.Words(), p.means)
 		}
 	}
-	l := s.Ledger
-	if s.Guard != nil {
-		l = &s.Guard.Ledger
-	}
-	if l != nil && !l.Writable() {
+	if l := s.ledger(); l != nil && !l.Writable() {
 		no("only a newer guard may write the ledger (schema %d, this one has %d): nothing new is tried until it is installed", l.MinWriter, bootslot.Schema)
 	}
 	if s.DiskWhy != "" {
 		no("%s: nothing new is tried", s.DiskWhy)
 	}
-	repairStopped := v.Suspended != nil && v.Suspended.Repair
 	for _, u := range v.Unhealthy {
 		no("unhealthy since %s: %s", u.Since.Format(time.DateTime), colon(u.Name, u.Message))
 	}
@@ -297,7 +303,7 @@ func (v *View) judge(s Sources) {
 		no("the device does not answer: %s", v.Device.Error)
 	case !v.Device.Answers && v.Device.SeenBy != "":
 		no("the device does not answer")
-	case v.Phase == api.PhaseTrial || repairStopped || v.Driver == "":
+	case v.Phase == api.PhaseTrial || v.repairStopped() || v.Driver == "":
 	default:
 		for _, d := range v.Device.Drift {
 			switch msg := v.Device.Refused[d.Field]; {

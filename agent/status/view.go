@@ -14,6 +14,7 @@
 package status
 
 import (
+	"maps"
 	"time"
 
 	"holdfast/agent/gitclone"
@@ -32,6 +33,9 @@ type View struct {
 	// offline are fine: that is Holdfast at work.
 	Fine    bool     `json:"fine"`
 	NotFine []string `json:"notFine,omitempty"`
+
+	// Conditions are what a fleet's tools ask of every board; all types, in one order.
+	Conditions []Condition `json:"conditions"`
 
 	// Phase is idle, trial or returning; from the sidecar when the guard is dead.
 	Phase      api.Phase `json:"phase"`
@@ -118,9 +122,22 @@ type Release struct {
 	Image    *bootslot.Image `json:"image,omitempty"`
 	Digest   bootslot.Digest `json:"digest,omitempty"`
 	Revision string          `json:"revision,omitempty"`
+	Origin   bootslot.Origin `json:"origin,omitzero"` // who declared it
 	Source   string          `json:"source,omitempty"`
 
 	fallback bool // it is the fallback's content, whatever slot it is in
+}
+
+// values is the release as one flat set of fields; the image is one more, by its sha256.
+func (r Release) values() device.Fields {
+	f := maps.Clone(r.Fields)
+	if r.Image != nil {
+		if f == nil {
+			f = device.Fields{}
+		}
+		f[bootslot.ImageField] = r.Image.SHA256
+	}
+	return f
 }
 
 // Sources of a Release. A slot's name is one, too.
@@ -206,6 +223,7 @@ type Trial struct {
 	Changed       []string      `json:"changed"`
 	Set           device.Fields `json:"set,omitempty"`
 	Attempt       int           `json:"attempt"`
+	At            time.Time     `json:"at,omitzero"`   // when it was opened, wall clock
 	EndsInSeconds float64       `json:"endsInSeconds"` // 0 when the guard is dead
 	Convicting    []string      `json:"convicting"`
 	Exempt        []string      `json:"exempt,omitempty"`

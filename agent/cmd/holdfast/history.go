@@ -121,5 +121,5 @@ func eventRow(e bootslot.Event) []cell {
 	if digest == "" {
 		digest = e.Declared
 	}
-	return []cell{{text: wall(e.At)}, {string(e.Kind), eventPaint[e.Kind]}, {text: shortRevision(e.Revision)}, {shortDigest(digest), faint}, {text: strings.Join(about, ", ")}}
+	return []cell{{text: status.Wall(e.At)}, {string(e.Kind), eventPaint[e.Kind]}, {text: shortRevision(e.Revision)}, {shortDigest(digest), faint}, {text: strings.Join(about, ", ")}}
 }

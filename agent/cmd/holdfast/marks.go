@@ -87,7 +87,7 @@ func showMark(p printer, b *board, v status.View, m bootslot.Mark) {
 	if m.Retired {
 		state = "  (retired)"
 	}
-	p.line("%s mark %d  %s%s", p.paint(yellow, star), m.ID, p.paint(bold, fieldsText(b.profile, m.Set)), p.paint(faint, state))
+	p.line("%s mark %d  %s%s", p.paint(yellow, star), m.ID, p.paint(bold, status.FieldsText(b.profile, m.Set)), p.paint(faint, state))
 	row := func(name, text string) []cell { return []cell{{name, faint}, {text: text}} }
 	cause := causeText[m.Cause]
 	if m.Cause == bootslot.CauseOperator && m.Who != "" {
@@ -106,7 +106,7 @@ func showMark(p printer, b *board, v status.View, m bootslot.Mark) {
 		r    bootslot.Readings
 	}{{"before", m.Before}, {"during", m.During}, {"after", m.After}} {
 		if len(r.r) > 0 {
-			rows = append(rows, row(r.name, readingsText(b.profile, r.r)))
+			rows = append(rows, row(r.name, status.ReadingsText(b.profile, r.r)))
 		}
 	}
 	var digests []string
@@ -117,7 +117,7 @@ func showMark(p printer, b *board, v status.View, m bootslot.Mark) {
 		rows = append(rows, row("contents", strings.Join(digests, " ")))
 	}
 	if !m.At.IsZero() {
-		rows = append(rows, row("when", wall(m.At)))
+		rows = append(rows, row("when", status.Wall(m.At)))
 	}
 	p.table("    ", rows)
 }

@@ -84,7 +84,7 @@ func showRollback(p printer, b *board, before api.State, did rolledBack) {
 	if did.InForce.Revision != "" {
 		target += ", content " + shortDigest(did.InForce.Digest)
 	}
-	target += " (" + fieldsText(b.profile, did.InForce.Fields) + ")"
+	target += " (" + status.FieldsText(b.profile, did.InForce.Fields) + ")"
 	switch did.Ended {
 	case api.PhaseTrial:
 		p.line("The trial of %s was ended and its change marked; last-known-good stays in force: %s.", shortRevision(before.Ledger.Trial.Revision), target)
@@ -94,7 +94,7 @@ func showRollback(p printer, b *board, before api.State, did rolledBack) {
 		p.line("Rolled back. In force: %s.", target)
 	}
 	if m := did.Mark; m != nil {
-		p.line("Mark %d keeps what was left behind from coming back: %s.", m.ID, fieldsText(b.profile, m.Set))
+		p.line("Mark %d keeps what was left behind from coming back: %s.", m.ID, status.FieldsText(b.profile, m.Set))
 	}
 	p.line("Next: declare something else, or write 'retry: %d' into the declared file to try the same once more.", did.RetryNumber)
 	if !did.AgentAnswers {

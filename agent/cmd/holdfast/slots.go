@@ -39,7 +39,7 @@ func newSlots(where *place) *cobra.Command {
 				if inForce {
 					mark = "*"
 				}
-				fields := fieldsText(b.profile, s.Release.Fields)
+				fields := status.FieldsText(b.profile, s.Release.Fields)
 				if s.Declared != "" && s.Declared != s.Digest {
 					fields += "  (mixed: declared was " + s.Declared.Short() + ")"
 				}

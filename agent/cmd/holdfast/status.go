@@ -174,6 +174,10 @@ func fingerprint(v status.View) string {
 	v.At, v.Summary, v.Details, v.NotFine = time.Time{}, "", nil, nil
 	v.DeviceCycles, v.GitCycles, v.Device.SecondsAgo, v.Device.Readings = 0, 0, 0, nil
 	v.Git.LastFetch, v.Git.NextInSeconds, v.Git.Running, v.Git.Times = time.Time{}, 0, false, 0
+	v.Conditions = slices.Clone(v.Conditions)
+	for i := range v.Conditions {
+		v.Conditions[i].Message, v.Conditions[i].Since = "", time.Time{}
+	}
 	v.Checks = slices.Clone(v.Checks)
 	for i := range v.Checks {
 		v.Checks[i].SinceSeconds, v.Checks[i].Message = 0, ""
@@ -229,7 +233,7 @@ func showStatus(p printer, b *board, v status.View) error {
 	}
 	var rows [][]cell
 	if len(v.Device.Readings) > 0 {
-		rows = append(rows, row("readings", "%s", readingsText(b.profile, v.Device.Readings)))
+		rows = append(rows, row("readings", "%s", status.ReadingsText(b.profile, v.Device.Readings)))
 	}
 	if d := v.Declared; d != nil {
 		text := shortRevision(d.Revision)
@@ -270,7 +274,7 @@ func showStatus(p printer, b *board, v status.View) error {
 		rows = append(rows, row("previous", "%s, content %s", shortRevision(v.Previous.Revision), v.Previous.Digest.Short()))
 	}
 	if l := v.LastVerdict; l != nil {
-		text := fmt.Sprintf("%s, %s, content %s, %s", l.Kind, shortRevision(l.Revision), shortDigest(l.Digest), wall(l.At))
+		text := fmt.Sprintf("%s, %s, content %s, %s", l.Kind, shortRevision(l.Revision), shortDigest(l.Digest), status.Wall(l.At))
 		if l.Check != "" {
 			text += ", " + l.Check
 		}
@@ -303,7 +307,7 @@ func showStatus(p printer, b *board, v status.View) error {
 func showFields(p printer, b *board, v status.View) {
 	head := []cell{{"", faint}, {"declared", faint}, {"effective", faint}, {"device", faint}}
 	rows := [][]cell{head}
-	names := fieldNames(b.profile, v.Effective.Fields)
+	names := status.FieldNames(b.profile, v.Effective.Fields)
 	for _, name := range names {
 		declared := "-"
 		if v.Declared != nil {
@@ -404,14 +408,14 @@ func gitText(g status.Git) string {
 	if g.State == status.GitOK || g.State == status.GitUnknown { // a fault has a line of its own
 		parts = append(parts, g.State)
 		if !g.Since.IsZero() {
-			parts[0] += " since " + wall(g.Since)
+			parts[0] += " since " + status.Wall(g.Since)
 		}
 	}
 	if g.RemoteRevision != "" {
 		parts = append(parts, "head "+shortRevision(g.RemoteRevision))
 	}
 	if !g.LastFetch.IsZero() {
-		parts = append(parts, "last good fetch "+wall(g.LastFetch))
+		parts = append(parts, "last good fetch "+status.Wall(g.LastFetch))
 	}
 	switch {
 	case g.State == status.GitUnknown || g.State == status.GitOK:

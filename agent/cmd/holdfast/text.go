@@ -3,11 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
-	"maps"
-	"math"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -15,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holdfast/bootslot"
-	"holdfast/device"
 )
 
 // printer writes text for people. It colours only a terminal, and only one that does not ask not to be (https://no-color.org).
@@ -145,59 +140,10 @@ func shortDigest(d bootslot.Digest) string {
 	return d.Short()
 }
 
-// wall is a wall-clock time as people read it on this board; the board's own may be wrong, so the date is always there.
-func wall(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.Local().Format(time.DateTime)
-}
-
 func span(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	if d < 10*time.Second {
 		return d.Round(100 * time.Millisecond).String()
 	}
 	return d.Round(time.Second).String()
-}
-
-// fieldsText is a set of fields in one line, in the profile's order.
-func fieldsText(p device.Profile, f device.Fields) string {
-	var parts []string
-	for _, name := range fieldNames(p, f) {
-		parts = append(parts, name+"="+f[name])
-	}
-	return strings.Join(parts, " ")
-}
-
-// fieldNames are f's keys, the profile's actuators first and in their order.
-func fieldNames(p device.Profile, f device.Fields) []string {
-	var names []string
-	for _, a := range p.Actuators {
-		if _, ok := f[a.Name]; ok {
-			names = append(names, a.Name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(f)) {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// readingsText is the readings in one line with their units.
-func readingsText(p device.Profile, r map[string]float64) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(r)) {
-		unit := ""
-		for _, k := range p.Readings {
-			if k.Name == name {
-				unit = " " + k.Unit
-			}
-		}
-		v := strconv.FormatFloat(math.Round(r[name]*100)/100, 'f', -1, 64)
-		parts = append(parts, name+" "+v+unit)
-	}
-	return strings.Join(parts, ", ")
 }

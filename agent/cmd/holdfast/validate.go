@@ -80,7 +80,7 @@ Exit code 0: all files are valid. 1: one is not.`,
 						e.line("%s", err)
 					}
 					if c.Valid {
-						text := fieldsText(profile, c.Release.Fields)
+						text := status.FieldsText(profile, c.Release.Fields)
 						if c.Release.Image != nil {
 							text += " image=" + c.Release.Image.Version
 						}
