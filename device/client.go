@@ -254,7 +254,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, heade
 	resp, err := c.http.Do(req)
 	switch {
 	case at.stopped != nil && at.last != nil:
-		return nil, nil, fmt.Errorf("%w; the attempt before it: %w", at.stopped, at.last)
+		return nil, nil, fmt.Errorf("%w; the attempt before it: %w", at.stopped, toldError{at.last})
 	case at.stopped != nil:
 		return nil, nil, at.stopped
 	case err != nil:
@@ -262,7 +262,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, heade
 		if errors.As(err, &ue) {
 			err = ue.Err // it repeats the method and the URL
 		}
-		return nil, nil, fmt.Errorf("%s %s: %w", method, u.Redacted(), err)
+		return nil, nil, fmt.Errorf("%s %s: %w", method, u.Redacted(), toldError{err})
 	}
 	b, err := io.ReadAll(resp.Body) // from memory, see readAll
 	if err != nil {
@@ -302,6 +302,12 @@ func (c *Client) failure(resp *http.Response, body []byte) error {
 		return &StatusError{code, msg}
 	}
 }
+
+// toldError is an error of the transport, whose text may quote what the device sent.
+type toldError struct{ error }
+
+func (e toldError) Error() string { return printable(e.error.Error()) }
+func (e toldError) Unwrap() error { return e.error }
 
 // printable makes text of the device fit for a log line: one line, at most 300 characters.
 func printable(s string) string {
@@ -483,7 +489,7 @@ func parseState(body []byte) (State, error) {
 		// ParseFloat would take "NaN" and "Infinity", but JSON has no such numbers, and the text is checked JSON by now.
 		f, err := strconv.ParseFloat(string(v), 64)
 		if err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
-			s.Readings[name] = f
+			s.Readings[printable(name)] = f
 		}
 	}
 	for name, v := range raw.Actuators {
@@ -493,7 +499,7 @@ func parseState(body []byte) (State, error) {
 		} else if string(v) == "null" {
 			continue
 		}
-		s.Actuators[name] = printable(text)
+		s.Actuators[printable(name)] = printable(text) // a name of the profile has nothing that would be changed
 	}
 	return s, nil
 }

@@ -76,6 +76,7 @@ func TestStateIsForgivingButNotBlind(t *testing.T) {
 		{"a reading that is null is no 0", `{"actuators":{},"readings":{"temperature":null,"light":"n/a","moisture":3}}`, "map[]", "map[moisture:3]"},
 		{"a reading beyond a float", `{"actuators":{},"readings":{"temperature":1e999}}`, "map[]", "map[]"},
 		{"actuators that are no strings", `{"actuators":{"pump":true,"fan":1,"vent":null,"lamp":{}}}`, "map[fan:1 lamp:{} pump:true]", "map[]"},
+		{"names and values that a terminal would obey", `{"actuators":{"\u001b[2J":"\u009b1m"},"readings":{"\u202ex":1}}`, "map[ [2J: 1m]", "map[ x:1]"},
 		{"a clock that is none", `{"observedAt":"yesterday","actuators":{}}`, "map[]", "map[]"},
 		{"no actuators", `{"readings":{}}`, "", ""},
 		{"actuators are null", `{"actuators":null}`, "", ""},
