@@ -22,6 +22,11 @@ func (v versions) String() string {
 	return fmt.Sprintf("holdfast %s (%s, %s)", v.Version, v.Go, v.Platform)
 }
 
+func printVersion(cmd *cobra.Command) error {
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), thisVersion())
+	return err
+}
+
 func newVersion() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
@@ -34,8 +39,7 @@ func newVersion() *cobra.Command {
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), thisVersion())
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), thisVersion())
-			return err
+			return printVersion(cmd)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
