@@ -76,7 +76,7 @@ var advice = map[Kind]string{
 	ErrCertificate:      "check this board's clock, then the server's certificate and repository.caFile",
 	ErrBranchGone:       "create the branch again or change repository.branch",
 	ErrRepositoryEmpty:  "push a first revision",
-	ErrHistoryRewritten: "if this is meant, accept the revision with 'holdfast accept REVISION'",
+	ErrHistoryRewritten: "if this is meant: 'holdfast accept %s'",
 	ErrFileMissing:      "add the file to the repository or change repository.path",
 	ErrFileInvalid:      "mend the file; 'holdfast validate FILE' gives the same answer",
 	ErrNotAFile:         "commit the file itself: links, submodules, folders and LFS pointers are not followed",

@@ -274,10 +274,17 @@ func (r *remote) checkHistory(ctx context.Context, conv *conversation, have *obj
 	case q.old.IsZero():
 		return "", nil
 	case a == unconnected:
-		return "", fail(ErrHistoryRewritten, "revision %s does not descend from %s", short(head), short(old))
+		return "", rewritten(head, "revision %s does not descend from %s", short(head), short(old))
 	}
 	if have.tooLong != nil {
-		return "", fail(ErrHistoryRewritten, "revision %s cannot be shown to descend from %s: %w", short(head), short(old), have.tooLong)
+		return "", rewritten(head, "revision %s cannot be shown to descend from %s: %w", short(head), short(old), have.tooLong)
 	}
-	return "", fail(ErrHistoryRewritten, "revision %s cannot be shown to descend from %s", short(head), short(old))
+	return "", rewritten(head, "revision %s cannot be shown to descend from %s", short(head), short(old))
+}
+
+// rewritten refuses a head, and says how to take it all the same.
+func rewritten(head plumbing.Hash, format string, args ...any) *Error {
+	e := fail(ErrHistoryRewritten, format, args...)
+	e.Advice = fmt.Sprintf(e.Advice, head)
+	return e
 }

@@ -267,7 +267,9 @@ func TestRecreatedBranch(t *testing.T) {
 	r.git("checkout", "-q", "--orphan", "fresh")
 	two := r.set("pump: off\n")
 	for range 2 {
-		wantFetch(t, c, ErrHistoryRewritten)
+		if e := wantFetch(t, c, ErrHistoryRewritten); !strings.Contains(e.Advice, "holdfast accept "+two) {
+			t.Errorf("advice %q is not the command that accepts %s", e.Advice, two)
+		}
 	}
 	wantDesired(t, c, one, "pump: on\n")
 	if err := c.Accept(two); err != nil {
