@@ -80,8 +80,8 @@ type Options struct {
 	Profile device.Profile
 	// Parse makes a validated release of a declared document (agent/desired), with its retry number.
 	Parse func(name string, data []byte) (bootslot.Release, uint64, error)
-	// Record returns the active release of ledger.json, nil if it has none or cannot be read.
-	Record func() device.Fields
+	// Record returns what ledger.json says, nil if it has no active release or cannot be read.
+	Record func() *Record
 	// Suspended returns the suspension in force and what is left of it, 0 for none.
 	Suspended func() (api.Suspension, time.Duration)
 

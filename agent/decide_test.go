@@ -28,7 +28,13 @@ func TestDecide(t *testing.T) {
 	}
 	had := func(l *api.Lease) Memory { return Memory{Started: 100 * s, Lease: l, LeaseAt: 1000 * s} }
 	never := Memory{Started: 100 * s}
-	settled := func(m Memory, since time.Duration) Memory { m.Settled, m.SettledSince = true, since; return m }
+	settled := func(m Memory, since time.Duration) Memory {
+		if m.Home = recorded; m.Lease != nil {
+			m.Home = m.Lease.Proven
+		}
+		m.Settled, m.SettledSince = true, since
+		return m
+	}
 	rested := func(m Memory) Memory { m.Rested = true; return m }
 
 	for _, tt := range []struct {
@@ -47,10 +53,13 @@ func TestDecide(t *testing.T) {
 		{"guard silent, trial over", had(trial(30)), Facts{Now: 1030 * s}, status.DrivesProven, proven},
 		{"guard silent, long trial", had(trial(1200)), Facts{Now: 1059 * s}, status.DrivesNot, candidate},
 		{"guard silent, long trial, a minute", had(trial(1200)), Facts{Now: 1060 * s}, status.DrivesProven, proven},
-		{"guard silent, what it once recorded does not count", had(idle), Facts{Now: 2000 * s, Record: recorded}, status.DrivesProven, proven},
+		{"guard silent, what it once recorded does not count", had(idle), Facts{Now: 2000 * s, Record: &Record{6, recorded}}, status.DrivesProven, proven},
+		{"guard silent, it has recorded the lease", had(idle), Facts{Now: 2000 * s, Record: &Record{7, recorded}}, status.DrivesProven, proven},
+		{"guard silent, its last word was not heard", had(idle), Facts{Now: 1001 * s, Record: &Record{8, recorded}}, status.DrivesProven, recorded},
+		{"guard silent, the trial has passed and that was not heard", had(trial(30)), Facts{Now: 1001 * s, Record: &Record{9, candidate}}, status.DrivesProven, candidate},
 
-		{"just started, no guard", never, Facts{Now: 159 * s, Record: recorded}, status.DrivesNot, recorded},
-		{"started a minute ago, no guard", never, Facts{Now: 160 * s, Record: recorded}, status.DrivesRecord, recorded},
+		{"just started, no guard", never, Facts{Now: 159 * s, Record: &Record{6, recorded}}, status.DrivesNot, recorded},
+		{"started a minute ago, no guard", never, Facts{Now: 160 * s, Record: &Record{6, recorded}}, status.DrivesRecord, recorded},
 		{"started a minute ago, no guard, no record", never, Facts{Now: 160 * s}, status.DrivesRecord, house.Fallback},
 
 		{"repair suspended, not back yet", had(idle), Facts{Now: 1001 * s, Lease: idle, RepairSuspended: true, Observed: candidate, ObservedAt: 1000 * s}, status.DrivesEffective, proven},
@@ -65,17 +74,17 @@ func TestDecide(t *testing.T) {
 			Facts{Now: 1001 * s, Lease: &api.Lease{Generation: 9, Fields: proven, Proven: proven}, RepairSuspended: true, Observed: candidate, ObservedAt: 1000 * s}, status.DrivesEffective, proven},
 		{"repair suspended, another last-known-good since", settled(had(&api.Lease{Proven: candidate, Fields: candidate}), 1*s),
 			Facts{Now: 1001 * s, Lease: idle, RepairSuspended: true, Observed: proven, ObservedAt: 1000 * s}, status.DrivesEffective, proven},
-		{"no guard ever, repair suspended", settled(never, 100*s), Facts{Now: 200 * s, Record: recorded, RepairSuspended: true, Observed: recorded, ObservedAt: 190 * s}, status.DrivesNot, recorded},
+		{"no guard ever, repair suspended", settled(never, 100*s), Facts{Now: 200 * s, Record: &Record{6, recorded}, RepairSuspended: true, Observed: recorded, ObservedAt: 190 * s}, status.DrivesNot, recorded},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			tt.f.Profile, tt.f.Fallback = house, house.Fallback
+			tt.f.Profile, tt.f.Fallback, tt.f.LeaseAt = house, house.Fallback, tt.f.Now-s
 			m, a := Decide(tt.m, tt.f)
 			if a.Drives != tt.drives || !a.Fields.Equal(tt.fields) {
 				t.Errorf("Decide(%+v, %+v) = %s to %v, want %s to %v", tt.m, tt.f, a.Drives, a.Fields, tt.drives, tt.fields)
 			}
-			if a.Leased != (a.Drives == status.DrivesEffective) {
-				t.Errorf("leased: %v when it drives to %s", a.Leased, a.Drives)
+			if at := map[bool]time.Duration{true: tt.f.LeaseAt, false: tt.f.Now}[tt.f.Lease != nil]; a.At != at {
+				t.Errorf("it rests on what was true at %v, want %v", a.At, at)
 			}
 			if m.Silent != (tt.f.Lease == nil) {
 				t.Errorf("silent: %v with lease %v", m.Silent, tt.f.Lease)

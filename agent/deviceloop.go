@@ -18,8 +18,6 @@ import (
 const (
 	// leaseTime is how long to wait for a lease: one that took longer would be too old to write with.
 	leaseTime = 2 * time.Second
-	// reuseLease is how old the lease of the cycle's beginning may be for the first write.
-	reuseLease = 500 * time.Millisecond
 	// driveTimeouts bounds a cycle, in time-outs of the device: a sequence of single writes to a slow device.
 	driveTimeouts = 15
 	// noticeTime is how long the device loop may take to see for itself that the lease has changed.
@@ -215,10 +213,7 @@ func (a *Agent) look(ctx context.Context) (Action, *api.Lease) {
 	f.RepairSuspended = left > 0 && suspension.Repair
 	f.RepairRested = f.RepairSuspended && suspension.Rested
 
-	a.mu.Lock()
-	never := a.memory.Lease == nil
-	a.mu.Unlock()
-	if f.Lease == nil && never {
+	if f.Lease == nil {
 		f.Record = a.o.Record()
 	}
 
@@ -287,8 +282,8 @@ func (a *Agent) drive(ctx context.Context, act Action) (device.Report, device.Fi
 	defer cancel()
 	first, changed := true, false
 	report := a.o.Driver.Drive(ctx, func(ctx context.Context) (device.Target, error) {
-		at, young := act, a.o.Clock.Uptime()-act.LeaseAt <= reuseLease
-		if !first || at.Leased && !young {
+		at := act
+		if !first || !at.fresh(a.o.Clock.Uptime()) {
 			at, _ = a.look(ctx)
 		}
 		if !first && (at.Drives != act.Drives || !at.Fields.Equal(act.Fields)) {
@@ -299,11 +294,7 @@ func (a *Agent) drive(ctx context.Context, act Action) (device.Report, device.Fi
 		if at.Drives == status.DrivesNot {
 			return device.Target{}, errNoTarget
 		}
-		readAt := a.o.Clock.Uptime() // without a guard the decision is the target, and was made just now
-		if at.Leased {
-			readAt = at.LeaseAt
-		}
-		return device.Target{Generation: at.Generation, Fields: at.Fields, ReadAt: readAt}, nil
+		return at.target(), nil
 	})
 	switch {
 	case changed:
@@ -315,7 +306,7 @@ func (a *Agent) drive(ctx context.Context, act Action) (device.Report, device.Fi
 		report.Left = report.Drift
 	}
 	a.mu.Lock()
-	a.seen.leased = act.Leased
+	a.seen.leased = act.Drives == status.DrivesEffective
 	a.mu.Unlock()
 	if act.Drives == status.DrivesNot {
 		return report, nil

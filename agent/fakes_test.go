@@ -29,7 +29,7 @@ type world struct {
 	device  *fakeDevice
 	clone   *fakeClone
 	log     *logged
-	record  device.Fields
+	record  *Record
 	suspend atomic.Pointer[api.Suspension]
 	dog     time.Duration // Options.WatchdogEvery
 	notes   logged        // what the service manager was told
@@ -69,7 +69,7 @@ func (w *world) startFrom(old *Agent) {
 		Interval: every, Timeout: timeout, GitEvery: 30 * time.Second,
 		Guard: w.guard, Driver: device.NewDriver(w.device, house, w.clock, every), Watcher: w.device, Clone: w.clone,
 		Profile: house, Parse: parseHouse,
-		Record: func() device.Fields { return w.record },
+		Record: func() *Record { return w.record },
 		Suspended: func() (api.Suspension, time.Duration) {
 			s := w.suspend.Load()
 			if s == nil {
@@ -379,6 +379,7 @@ type fakeClone struct {
 	hangs   bool
 	hang    chan struct{} // closed when the test is over
 	fetches []time.Time
+	slow    func() // called in each Desired, if not nil
 }
 
 func (c *fakeClone) fail(err error) {
@@ -415,6 +416,11 @@ func (c *fakeClone) Fetch(context.Context) (gitclone.Fetched, error) {
 
 func (c *fakeClone) Desired() (gitclone.Desired, bool, error) {
 	c.mu.Lock()
+	if slow := c.slow; slow != nil {
+		c.mu.Unlock()
+		slow()
+		c.mu.Lock()
+	}
 	defer c.mu.Unlock()
 	if c.desired == nil {
 		return gitclone.Desired{}, false, nil

@@ -275,9 +275,9 @@ func TestGuardSilent(t *testing.T) {
 // TestNoGuardEver: a minute after the start, last-known-good from the record; never the clone's.
 func TestNoGuardEver(t *testing.T) {
 	for name, tt := range map[string]struct {
-		record device.Fields
+		record *Record
 		want   string
-	}{"record": {device.Fields{"vent": "off", "lamp": "on"}, "on"}, "fallback": {nil, "off"}} {
+	}{"record": {&Record{1, device.Fields{"vent": "off", "lamp": "on"}}, "on"}, "fallback": {nil, "off"}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.record = tt.record
@@ -336,6 +336,40 @@ func TestNoWriteWithStaleLease(t *testing.T) {
 				}
 			}
 		})
+	})
+}
+
+// TestAnOldDecisionIsNotWritten: what was decided without a guard is not written after a disk, or a SIGSTOP, has held up the cycle: the guard may be back,
+// and last-known-good another one.
+func TestAnOldDecisionIsNotWritten(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.pass(every)
+		w.guard.setSilent(true)
+		w.pass(2 * every)
+		held := false
+		w.clone.mu.Lock()
+		w.clone.slow = func() {
+			if !held {
+				held = true
+				w.device.turn("vent", "on") // drift from both
+				w.device.turn("lamp", "on")
+				time.Sleep(time.Minute)
+			}
+		}
+		w.clone.mu.Unlock()
+		w.pass(2 * every)
+		w.guard.set(api.Lease{Generation: 9, Fields: candidate, Proven: candidate, Instance: "one"})
+		w.guard.setSilent(false)
+		w.pass(2 * time.Minute)
+		for _, wr := range w.device.written() {
+			if wr.set["lamp"] == "off" {
+				t.Errorf("at %v it writes %v, last-known-good is %v", wr.at, wr.set, candidate)
+			}
+		}
+		if got := w.device.get("vent"); !held || got != "off" {
+			t.Errorf("held up: %v; vent is %s, want off", held, got)
+		}
 	})
 }
 

@@ -192,12 +192,12 @@ func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, from *ag
 		Interval: cfg.Device.Interval, Timeout: cfg.Device.Timeout, GitEvery: cfg.Repository.Interval,
 		Guard: api.NewClient(cfg.GuardSocket()), Driver: device.NewDriver(writes, profile, d.clock, cfg.Device.Interval), Watcher: client,
 		Writes: writes, Clone: clone, Profile: profile, Parse: parse,
-		Record: func() device.Fields {
+		Record: func() *agent.Record {
 			l, err := ledger.ReadSidecar(cfg.LedgerJSON())
 			if err != nil || !l.HasGood() {
 				return nil
 			}
-			return l.Slots[l.Active].Release.Fields
+			return &agent.Record{Generation: l.Generation, Fields: l.Slots[l.Active].Release.Fields}
 		},
 		Suspended: func() (api.Suspension, time.Duration) { return api.LoadSuspension(cfg.SuspendFile(), d.clock) },
 		Clock:     d.clock, Log: d.log, Version: versionText(),
