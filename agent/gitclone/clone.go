@@ -177,7 +177,7 @@ const (
 type staged struct {
 	desired Desired
 	head    plumbing.Hash
-	objects []plumbing.EncodedObject
+	objects []object
 	notice  string
 }
 
@@ -384,17 +384,14 @@ type storeSource struct {
 	document []byte
 }
 
-func (s storeSource) get(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedObject, error) {
+func (s storeSource) get(h plumbing.Hash, want plumbing.ObjectType) ([]byte, error) {
 	if want != plumbing.BlobObject {
-		return s.s.EncodedObject(want, h)
+		return s.s.Object(want, h)
 	}
 	if plumbing.ComputeHash(want, s.document) != h {
 		return nil, plumbing.ErrObjectNotFound
 	}
-	o := &plumbing.MemoryObject{}
-	o.SetType(want)
-	_, err := o.Write(s.document)
-	return o, err
+	return s.document, nil
 }
 
 // publish makes what was fetched, proven and validated the clone's state: on disk first, then for Desired.
@@ -455,14 +452,11 @@ func (c *Clone) write(st *staged) error {
 	return c.store.Update(func(tx *boltstore.Tx) error {
 		keep := make(map[plumbing.Hash]bool)
 		for _, o := range st.objects {
-			if o.Type() == plumbing.BlobObject {
+			if o.typ == plumbing.BlobObject {
 				continue // it is the document
 			}
-			keep[o.Hash()] = true
-			if tx.HasEncodedObject(o.Hash()) == nil {
-				continue // unchanged folders need not be written again
-			}
-			if _, err := tx.SetEncodedObject(o); err != nil {
+			keep[o.hash] = true
+			if err := tx.PutObject(o.hash, o.typ, o.content); err != nil {
 				return err
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -237,11 +236,10 @@ func (r *remote) stage(head plumbing.Hash, p *proof, how, notice string) (*stage
 			return nil, fail(ErrFileInvalid, "%w", err)
 		}
 	}
-	subject, _, _ := strings.Cut(p.commit.Message, "\n")
 	return &staged{
 		head: head, objects: p.objects, notice: notice,
 		desired: Desired{
-			Revision: head.String(), Author: clean(p.commit.Author.Name), Subject: clean(subject), When: p.commit.Author.When,
+			Revision: head.String(), Author: clean(p.revision.author), Subject: clean(p.revision.subject), When: p.revision.authored,
 			URL: r.safeURL(), Branch: r.o.Branch, File: r.o.File, How: how, FetchedAt: r.o.Now(), Data: p.data,
 		},
 	}, nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/object"
 )
 
 // ancestry is what can be said about two revisions.
@@ -29,26 +28,22 @@ func walk(src source, head, old plumbing.Hash) (ancestry, error) {
 		if h == old {
 			return descends, nil
 		}
-		o, err := src.get(h, plumbing.CommitObject)
-		if errors.Is(err, plumbing.ErrObjectNotFound) || err == nil && o.Type() != plumbing.CommitObject {
+		b, err := src.get(h, plumbing.CommitObject)
+		if errors.Is(err, plumbing.ErrObjectNotFound) {
 			all = false // beyond a shallow boundary
 			continue
 		}
 		if err != nil {
 			return unknown, err
 		}
-		b, err := content(o)
-		if err != nil {
-			return unknown, err
-		}
 		if got := plumbing.ComputeHash(plumbing.CommitObject, b); got != h {
 			return unknown, fail(ErrProtocol, "revision %s has the content of %s", h, got)
 		}
-		c := &object.Commit{}
-		if err := c.Decode(o); err != nil {
+		r, err := parseRevision(b)
+		if err != nil {
 			return unknown, fail(ErrProtocol, "cannot read revision %s: %w", h, err)
 		}
-		for _, p := range c.ParentHashes {
+		for _, p := range r.parents {
 			if !seen[p] {
 				seen[p] = true
 				todo = append(todo, p)

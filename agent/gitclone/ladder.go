@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/object"
 )
 
 // rung is one way to come by what proves the file, from the cheapest to the one that every server has.
@@ -207,8 +206,8 @@ const largeFolder = 16 << 10
 
 func (r *remote) largeFolder(q question) bool {
 	p, err := prove(q.stored, q.old, r.o.File, r.o.MaxFileBytes)
-	return err == nil && slices.ContainsFunc(p.objects, func(o plumbing.EncodedObject) bool {
-		return o.Type() == plumbing.TreeObject && o.Size() > largeFolder
+	return err == nil && slices.ContainsFunc(p.objects, func(o object) bool {
+		return o.typ == plumbing.TreeObject && len(o.content) > largeFolder
 	})
 }
 
@@ -283,11 +282,11 @@ type objects struct {
 	between bool  // fetched has all revisions between head and old that the server would give
 }
 
-func (o *objects) get(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedObject, error) {
-	obj, err := o.find(h, want)
+func (o *objects) get(h plumbing.Hash, want plumbing.ObjectType) ([]byte, error) {
+	b, err := o.find(h, want)
 	// Revisions are not asked for one by one: see relate.
 	if !errors.Is(err, plumbing.ErrObjectNotFound) || o.ask == nil || want == plumbing.CommitObject || o.asked > maxDepth {
-		return obj, err
+		return b, err
 	}
 	o.asked++
 	if err := o.ask(h, want); err != nil {
@@ -296,18 +295,15 @@ func (o *objects) get(h plumbing.Hash, want plumbing.ObjectType) (plumbing.Encod
 	return o.find(h, want)
 }
 
-func (o *objects) find(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedObject, error) {
+func (o *objects) find(h plumbing.Hash, want plumbing.ObjectType) ([]byte, error) {
 	for _, p := range o.fetched {
-		obj, err := p.get(h, want)
+		b, err := p.get(h, want)
 		if !errors.Is(err, plumbing.ErrObjectNotFound) {
-			return obj, err
+			return b, err
 		}
 	}
 	if b, ok := o.base(h, want); ok {
-		obj := &plumbing.MemoryObject{}
-		obj.SetType(want)
-		_, err := obj.Write(b)
-		return obj, err
+		return b, nil
 	}
 	return nil, plumbing.ErrObjectNotFound
 }
@@ -317,26 +313,19 @@ func (o *objects) base(h plumbing.Hash, want plumbing.ObjectType) ([]byte, bool)
 	if o.stored == nil {
 		return nil, false
 	}
-	obj, err := o.stored.get(h, want)
-	if err != nil || obj.Type() != want {
-		return nil, false
-	}
-	b, err := content(obj)
+	b, err := o.stored.get(h, want)
 	return b, err == nil
 }
 
 // committed is when a stored revision was made, as its maker's clock had it; zero if it is not stored.
 func (o *objects) committed(h plumbing.Hash) time.Time {
-	if o.stored == nil {
+	b, ok := o.base(h, plumbing.CommitObject)
+	if !ok {
 		return time.Time{}
 	}
-	obj, err := o.stored.get(h, plumbing.CommitObject)
-	if err != nil {
+	r, err := parseRevision(b)
+	if err != nil || r.committed.Unix() <= 0 {
 		return time.Time{}
 	}
-	c := &object.Commit{}
-	if c.Decode(obj) != nil || c.Committer.When.Unix() <= 0 {
-		return time.Time{}
-	}
-	return c.Committer.When
+	return r.committed
 }

@@ -173,7 +173,7 @@ func (c *capped) Write(b []byte) (int, error) {
 }
 
 // get returns an object that the pack holds. Its hash is what was computed, not what the server says.
-func (p *pack) get(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedObject, error) {
+func (p *pack) get(h plumbing.Hash, want plumbing.ObjectType) ([]byte, error) {
 	i, ok := p.known[h]
 	if !ok && !p.solved[want] {
 		if err := p.solve(want); err != nil {
@@ -190,10 +190,10 @@ func (p *pack) get(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedO
 	default:
 		return nil, plumbing.ErrObjectNotFound
 	}
-	o := &plumbing.MemoryObject{}
-	o.SetType(p.entries[i].typ)
-	_, err := o.Write(p.entries[i].content)
-	return o, err
+	if e := p.entries[i]; e.typ == want {
+		return e.content, nil
+	}
+	return nil, fail(ErrProtocol, "the server sent a %s as %s %s", p.entries[i].typ, want, h)
 }
 
 // solve applies the deltas of one type, each once, bases before those that wait for them. A pack is thin if a base is not

@@ -2,9 +2,7 @@ package gitclone
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strings"
@@ -12,30 +10,29 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/filemode"
-	"github.com/go-git/go-git/v5/plumbing/object"
 )
 
-// source gives out objects by hash. What it gives is hashed here before it is believed.
+// source gives out objects by hash. What it gives is hashed here before it is believed, and not written to.
+// plumbing.ErrObjectNotFound if it has none.
 type source interface {
-	get(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedObject, error)
+	get(h plumbing.Hash, want plumbing.ObjectType) ([]byte, error)
 }
 
 // proof is a chain from a revision to our file, each link hashed: the revision, the folders on the way, the file.
 type proof struct {
-	commit  *object.Commit
-	objects []plumbing.EncodedObject // all of the chain, and nothing else
-	data    []byte                   // the file
-	notice  string                   // something a person should read about it
+	revision revision
+	objects  []object // all of the chain, and nothing else
+	data     []byte   // the file
+	notice   string   // something a person should read about it
 }
 
 // prove walks from the revision to the file and believes nothing that does not have the hash by which it was asked for.
-func prove(src source, revision plumbing.Hash, file string, maxFile int64) (*proof, error) {
+func prove(src source, head plumbing.Hash, file string, maxFile int64) (*proof, error) {
 	p := &proof{}
-	load := func(h plumbing.Hash, want plumbing.ObjectType) (plumbing.EncodedObject, error) {
-		o, err := src.get(h, want)
+	load := func(h plumbing.Hash, want plumbing.ObjectType) ([]byte, error) {
+		b, err := src.get(h, want)
 		if KindOf(err) == ErrTooLarge && want == plumbing.BlobObject {
-			return nil, fail(ErrTooLarge, "%s in revision %s is too large: %w", file, short(revision), err)
+			return nil, fail(ErrTooLarge, "%s in revision %s is too large: %w", file, short(head), err)
 		}
 		if KindOf(err) != "" {
 			return nil, err
@@ -43,110 +40,73 @@ func prove(src source, revision plumbing.Hash, file string, maxFile int64) (*pro
 		if err != nil {
 			return nil, fail(ErrProtocol, "the server did not send %s %s: %w", want, h, err)
 		}
-		if o.Type() != want {
-			return nil, fail(ErrProtocol, "the server sent a %s as %s %s", o.Type(), want, h)
-		}
-		b, err := content(o)
-		if err != nil {
-			return nil, fail(ErrProtocol, "cannot read %s %s: %w", want, h, err)
-		}
 		if got := plumbing.ComputeHash(want, b); got != h {
 			return nil, fail(ErrProtocol, "%s %s has the content of %s", want, h, got)
 		}
-		p.objects = append(p.objects, o)
-		return o, nil
+		p.objects = append(p.objects, object{want, h, b})
+		return b, nil
 	}
 
-	o, err := load(revision, plumbing.CommitObject)
+	b, err := load(head, plumbing.CommitObject)
 	if err != nil {
 		return nil, err
 	}
-	p.commit = &object.Commit{}
-	if err := p.commit.Decode(o); err != nil {
-		return nil, fail(ErrProtocol, "cannot read revision %s: %w", revision, err)
+	if p.revision, err = parseRevision(b); err != nil {
+		return nil, fail(ErrProtocol, "cannot read revision %s: %w", head, err)
 	}
-	at := p.commit.TreeHash
+	at := p.revision.tree
 	parts := strings.Split(file, "/")
 	for i, name := range parts {
-		o, err := load(at, plumbing.TreeObject)
-		if err != nil {
+		if b, err = load(at, plumbing.TreeObject); err != nil {
 			return nil, err
 		}
-		tree := &object.Tree{}
-		if err := tree.Decode(o); err != nil {
+		entry, twin, err := lookup(b, name)
+		if err != nil {
 			return nil, fail(ErrProtocol, "cannot read folder %s: %w", at, err)
 		}
-		entry, err := entryOf(tree, name)
-		if err != nil {
-			return nil, err
-		}
-		here, last, twin := path.Join(parts[:i+1]...), i == len(parts)-1, twinOf(tree, name)
+		here, last := path.Join(parts[:i+1]...), i == len(parts)-1
 		if twin != "" {
 			p.notice = fmt.Sprintf("%+q, which looks like %s, is another name and is not read", twin, here)
 		}
-		switch {
-		case entry == nil:
-			if twin != "" {
-				return nil, fail(ErrFileMissing, "there is no %s in revision %s, but %+q, which is another name", here, short(revision), twin)
-			}
-			return nil, fail(ErrFileMissing, "there is no %s in revision %s", here, short(revision))
-		case entry.Mode == filemode.Symlink:
-			return nil, fail(ErrNotAFile, "%s is a symbolic link in revision %s", here, short(revision))
-		case entry.Mode == filemode.Submodule:
-			return nil, fail(ErrNotAFile, "%s is a submodule in revision %s", here, short(revision))
-		case last && entry.Mode == filemode.Dir:
-			return nil, fail(ErrNotAFile, "%s is a folder in revision %s", here, short(revision))
-		case last && entry.Mode != filemode.Regular && entry.Mode != filemode.Executable && entry.Mode != filemode.Deprecated:
-			return nil, fail(ErrNotAFile, "%s has mode %s in revision %s", here, entry.Mode, short(revision))
-		case !last && entry.Mode != filemode.Dir:
-			return nil, fail(ErrFileMissing, "%s is not a folder in revision %s", here, short(revision))
+		if entry == nil && twin != "" {
+			return nil, fail(ErrFileMissing, "there is no %s in revision %s, but %+q, which is another name", here, short(head), twin)
 		}
-		at = entry.Hash
+		if entry == nil {
+			return nil, fail(ErrFileMissing, "there is no %s in revision %s", here, short(head))
+		}
+		switch kind := entry.mode & modeKind; {
+		case kind == modeLink:
+			return nil, fail(ErrNotAFile, "%s is a symbolic link in revision %s", here, short(head))
+		case kind == modeSubmodule:
+			return nil, fail(ErrNotAFile, "%s is a submodule in revision %s", here, short(head))
+		case last && kind == modeFolder:
+			return nil, fail(ErrNotAFile, "%s is a folder in revision %s", here, short(head))
+		case last && kind != modeFile:
+			return nil, fail(ErrNotAFile, "%s has mode %o in revision %s", here, entry.mode, short(head))
+		case !last && kind != modeFolder:
+			return nil, fail(ErrFileMissing, "%s is not a folder in revision %s", here, short(head))
+		}
+		at = entry.hash
 	}
-	if o, err = load(at, plumbing.BlobObject); err != nil {
+	if p.data, err = load(at, plumbing.BlobObject); err != nil {
 		return nil, err
 	}
-	if o.Size() > maxFile {
-		return nil, fail(ErrTooLarge, "%s has %d bytes in revision %s, %d are allowed", file, o.Size(), short(revision), maxFile)
-	}
-	if p.data, err = content(o); err != nil {
-		return nil, fail(ErrProtocol, "cannot read %s: %w", file, err)
+	if int64(len(p.data)) > maxFile {
+		return nil, fail(ErrTooLarge, "%s has %d bytes in revision %s, %d are allowed", file, len(p.data), short(head), maxFile)
 	}
 	if bytes.HasPrefix(p.data, []byte("version https://git-lfs.github.com/spec/")) {
-		return nil, fail(ErrNotAFile, "%s is an LFS pointer in revision %s", file, short(revision))
+		return nil, fail(ErrNotAFile, "%s is an LFS pointer in revision %s", file, short(head))
 	}
 	return p, nil
-}
-
-// entryOf finds a name byte for byte. Two entries of one name are damage or malice: git never makes them.
-func entryOf(t *object.Tree, name string) (*object.TreeEntry, error) {
-	var found *object.TreeEntry
-	for i := range t.Entries {
-		if t.Entries[i].Name != name {
-			continue
-		}
-		if found != nil {
-			return nil, fail(ErrProtocol, "a folder has two entries %q", name)
-		}
-		found = &t.Entries[i]
-	}
-	return found, nil
-}
-
-// twinOf is another name in the folder that differs from name only in what the eye may miss: whoever changes the wrong one
-// of the two would wait in vain.
-func twinOf(t *object.Tree, name string) string {
-	for i := range t.Entries {
-		if other := t.Entries[i].Name; other != name && looksLike(other, name) {
-			return other
-		}
-	}
-	return ""
 }
 
 // looksLike reports whether two names are the same but for case, accents and how they are composed, and YAML's suffix.
 func looksLike(a, b string) bool {
 	a, b = longSuffix(a), longSuffix(b)
+	// What is plainly the same, without a look at what follows: most names of a folder begin alike.
+	for len(a) > 1 && len(b) > 1 && a[0] == b[0] && a[0]|a[1]|b[1] < utf8.RuneSelf {
+		a, b = a[1:], b[1:]
+	}
 	for {
 		x, n := letter(a)
 		y, m := letter(b)
@@ -191,14 +151,5 @@ func validPath(p string) bool {
 }
 
 const maxDepth = 32 // folders
-
-func content(o plumbing.EncodedObject) ([]byte, error) {
-	r, err := o.Reader()
-	if err != nil {
-		return nil, err
-	}
-	b, err := io.ReadAll(r)
-	return b, errors.Join(err, r.Close())
-}
 
 func short(h plumbing.Hash) string { return h.String()[:12] }

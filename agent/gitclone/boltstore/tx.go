@@ -102,39 +102,65 @@ func (t *Tx) SetEncodedObject(o plumbing.EncodedObject) (plumbing.Hash, error) {
 		return plumbing.ZeroHash, err
 	}
 	defer r.Close()
-	v := bytes.NewBuffer([]byte{byte(o.Type())})
-	if _, err := io.Copy(v, r); err != nil {
+	b, err := io.ReadAll(r)
+	if err != nil {
 		return plumbing.ZeroHash, err
 	}
-	h := plumbing.ComputeHash(o.Type(), v.Bytes()[1:])
-	return h, t.tx.Bucket(bucketObjects).Put(h[:], v.Bytes())
+	h := plumbing.ComputeHash(o.Type(), b)
+	return h, t.PutObject(h, o.Type(), b)
+}
+
+// PutObject stores an object under its hash, which the caller has computed. One that is there already is not written
+// again: a folder that has not changed costs no page.
+func (t *Tx) PutObject(h plumbing.Hash, typ plumbing.ObjectType, content []byte) error {
+	b := t.tx.Bucket(bucketObjects)
+	if v := b.Get(h[:]); len(v) > 0 && plumbing.ObjectType(v[0]) == typ && bytes.Equal(v[1:], content) {
+		return nil
+	}
+	return b.Put(h[:], append(append(make([]byte, 0, 1+len(content)), byte(typ)), content...))
 }
 
 // EncodedObject returns an object of type want, which may be AnyObject. It is hashed again: one that does not have the
 // hash it is stored under is ErrCorrupt.
 func (t *Tx) EncodedObject(want plumbing.ObjectType, h plumbing.Hash) (plumbing.EncodedObject, error) {
-	v := t.tx.Bucket(bucketObjects).Get(h[:])
-	if v == nil {
-		return nil, plumbing.ErrObjectNotFound
-	}
-	o, err := decodeObject(h[:], v)
+	typ, b, err := t.object(want, h)
 	if err != nil {
 		return nil, err
 	}
-	if want != plumbing.AnyObject && want != o.Type() {
-		return nil, plumbing.ErrObjectNotFound
-	}
-	return o, nil
+	return encoded(typ, b)
 }
 
-func decodeObject(k, v []byte) (plumbing.EncodedObject, error) {
+// Object returns the content of an object of type want, which may be AnyObject. It is hashed as by EncodedObject.
+func (t *Tx) Object(want plumbing.ObjectType, h plumbing.Hash) ([]byte, error) {
+	_, b, err := t.object(want, h)
+	return b, err
+}
+
+func (t *Tx) object(want plumbing.ObjectType, h plumbing.Hash) (plumbing.ObjectType, []byte, error) {
+	v := t.tx.Bucket(bucketObjects).Get(h[:])
+	if v == nil {
+		return 0, nil, plumbing.ErrObjectNotFound
+	}
+	typ, b, err := decodeObject(h[:], v)
+	if err == nil && want != plumbing.AnyObject && want != typ {
+		err = plumbing.ErrObjectNotFound
+	}
+	return typ, b, err
+}
+
+// decodeObject reads an object out of the file, from which it must be copied: the mapping is gone with the transaction.
+func decodeObject(k, v []byte) (plumbing.ObjectType, []byte, error) {
 	if len(k) != len(plumbing.ZeroHash) || len(v) == 0 {
-		return nil, corrupt(fmt.Errorf("object %x is cut short", k))
+		return 0, nil, corrupt(fmt.Errorf("object %x is cut short", k))
 	}
-	typ, content := plumbing.ObjectType(v[0]), bytes.Clone(v[1:]) // v is the mapping, and gone with the transaction
+	typ, content := plumbing.ObjectType(v[0]), bytes.Clone(v[1:])
 	if got := plumbing.ComputeHash(typ, content); got != plumbing.Hash(k) {
-		return nil, corrupt(fmt.Errorf("object %x has the content of %s", k, got))
+		return 0, nil, corrupt(fmt.Errorf("object %x has the content of %s", k, got))
 	}
+	return typ, content, nil
+}
+
+func encoded(typ plumbing.ObjectType, content []byte) (plumbing.EncodedObject, error) {
 	o := &plumbing.MemoryObject{}
 	o.SetType(typ)
 	_, err := o.Write(content)
@@ -145,14 +171,13 @@ func decodeObject(k, v []byte) (plumbing.EncodedObject, error) {
 func (t *Tx) IterEncodedObjects(want plumbing.ObjectType) (storer.EncodedObjectIter, error) {
 	var all []plumbing.EncodedObject
 	err := t.tx.Bucket(bucketObjects).ForEach(func(k, v []byte) error {
-		o, err := decodeObject(k, v)
-		if err != nil {
+		typ, b, err := decodeObject(k, v)
+		if err != nil || want != plumbing.AnyObject && want != typ {
 			return err
 		}
-		if want == plumbing.AnyObject || want == o.Type() {
-			all = append(all, o)
-		}
-		return nil
+		o, err := encoded(typ, b)
+		all = append(all, o)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -163,7 +188,7 @@ func (t *Tx) IterEncodedObjects(want plumbing.ObjectType) (storer.EncodedObjectI
 // HasEncodedObject reports whether an object is there and whole. A bad one must not pass for there: go-git would not
 // ask the server for it.
 func (t *Tx) HasEncodedObject(h plumbing.Hash) error {
-	_, err := t.EncodedObject(plumbing.AnyObject, h)
+	_, err := t.Object(plumbing.AnyObject, h)
 	return err
 }
 
