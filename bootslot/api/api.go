@@ -6,6 +6,7 @@
 //	POST /v1/heartbeat                  Heartbeat → 204 (the agent's user only)
 //	GET  /v1/state?wait=CHANGE          → State; with wait, once its change counter is another one (or after 25 s)
 //	GET  /v1/history?last=N             → []bootslot.Event, oldest first
+//	GET  /v1/selftest                   → []Check, each measured after the question came, or as it is after 10 s
 //	POST /v1/retry                      {} → Lease, the grant is in the ledger
 //	POST /v1/rollback                   RollbackRequest → Lease
 //	POST /v1/suspend                    SuspendRequest → Suspension
@@ -113,6 +114,8 @@ type State struct {
 	// HeartbeatSecondsAgo is the age of the last valid heartbeat, -1 if there was none.
 	HeartbeatSecondsAgo float64 `json:"heartbeatSecondsAgo"`
 	Checks              []Check `json:"checks"`
+	// CheckFolders are where the guard looks for executable checks.
+	CheckFolders []string `json:"checkFolders,omitempty"`
 	// Baseline says what is missing for a trial to start, "" for nothing.
 	Baseline string         `json:"baseline,omitempty"`
 	Device   *device.State  `json:"device,omitempty"` // newest that the guard saw
@@ -138,7 +141,14 @@ type Check struct {
 	OK       bool   `json:"ok"`
 	// Known is false while there is no result yet.
 	Known   bool   `json:"known"`
-	Message string `json:"message,omitempty"`
+	Message string `json:"message,omitempty"` // what is wrong, "" if it holds
+	// Found is what the newest measurement saw, whether it holds or not, and AgeSeconds how long ago that was; 0 if there was none.
+	Found      string  `json:"found,omitempty"`
+	AgeSeconds float64 `json:"ageSeconds,omitempty"`
+	// Value is the reading, or the bytes free of a disk.
+	Value *float64 `json:"value,omitempty"`
+	// Limit says what holds: "at most 38 °C".
+	Limit string `json:"limit,omitempty"`
 	// SinceSeconds is for how long it has been as it is.
 	SinceSeconds float64 `json:"sinceSeconds"`
 	// UnhealthySince is when a required check began to fail on the release in force, wall clock.

@@ -54,6 +54,11 @@ func (c *Client) History(ctx context.Context, n int) ([]bootslot.Event, error) {
 	return sock.Get[[]bootslot.Event](ctx, c.sock, "/v1/history?last="+strconv.Itoa(n), false)
 }
 
+// SelfTest has every check measured now, and waits for that.
+func (c *Client) SelfTest(ctx context.Context) ([]Check, error) {
+	return sock.Get[[]Check](ctx, c.sock, "/v1/selftest", true)
+}
+
 // Retry grants the declared content one more trial.
 func (c *Client) Retry(ctx context.Context) (Lease, error) {
 	return sock.Post[Lease](ctx, c.sock, "/v1/retry", struct{}{})

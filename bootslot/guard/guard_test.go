@@ -132,17 +132,22 @@ func (b *bench) pass(d time.Duration) {
 		if b.contended != "" && b.clock.up/time.Second%2 == 0 {
 			b.state[b.contended] = "moved"
 		}
-		if b.away {
-			b.g.observed(device.State{}, errors.New("no answer"), b.clock.up)
-		} else {
-			actuators := map[string]string{}
-			for k, v := range b.state {
-				actuators[k] = v
-			}
-			b.g.observed(device.State{Actuators: actuators, Readings: map[string]float64{"temperature": b.temp}}, nil, b.clock.up)
-		}
+		b.seeDevice()
 		b.g.tick()
 	}
+}
+
+// seeDevice has the guard look at the device.
+func (b *bench) seeDevice() {
+	if b.away {
+		b.g.observed(device.State{}, errors.New("no answer"), b.clock.up)
+		return
+	}
+	actuators := map[string]string{}
+	for k, v := range b.state {
+		actuators[k] = v
+	}
+	b.g.observed(device.State{Actuators: actuators, Readings: map[string]float64{"temperature": b.temp}}, nil, b.clock.up)
 }
 
 func (b *bench) reconfigure(c config.Config) { b.g.Reconfigure(c, b.g.profile) }

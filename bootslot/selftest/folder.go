@@ -65,6 +65,12 @@ func scan(folders []string) (found []config.Check, ignored map[string]string) {
 	return found, ignored
 }
 
+// Ignored lists the files in folders that look like checks and are none, with why. It answers for the user who asks: a file may be his, and not the guard's.
+func Ignored(folders []string) map[string]string {
+	_, ignored := scan(folders)
+	return ignored
+}
+
 // leftover reports names that editors and dpkg leave behind.
 func leftover(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") || strings.Contains(name, ".dpkg-") || strings.Contains(name, ".ucf-")

@@ -45,7 +45,11 @@ func TestFolders(t *testing.T) {
 		}
 	}
 
-	checks, ignored := scan([]string{etc, usr, filepath.Join(etc, "no-such-folder")})
+	folders := []string{etc, usr, filepath.Join(etc, "no-such-folder")}
+	checks, ignored := scan(folders)
+	if told := Ignored(folders); !maps.Equal(told, ignored) {
+		t.Errorf("Ignored tells %v, want %v", told, ignored)
+	}
 	var got []string
 	for _, c := range checks {
 		got = append(got, strings.NewReplacer(etc, "/etc", usr, "/usr").Replace(fmt.Sprint(c.Name, " ", c.Command, " wanted=", c.Wanted)))
@@ -124,7 +128,7 @@ func TestIgnoredFileIsLoggedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Reload(nil)
-	if got := r.Checks(); len(got) != 1 || got[0] != (Check{Name: "check.d/x", Required: true}) {
+	if got := r.Checks(); len(got) != 1 || got[0] != (Check{Name: "check.d/x", Required: true, Limit: "exit status 0 of " + folder + "/required/x"}) {
 		t.Errorf("after chmod +x and Reload: Checks() = %+v, want check.d/x", got)
 	}
 }

@@ -69,6 +69,8 @@ type Check struct {
 	// Fatal says that this is the fatal limit of the reading check whose name comes before FatalSuffix.
 	Fatal bool
 	Soak  time.Duration // 0: the guard's. Always 0 for a fatal limit.
+	// Limit says to people what holds: "5 to 38 °C", "2xx from http://127.0.0.1:9090/ready".
+	Limit string
 }
 
 // Sample is the newest measurement of a check.
@@ -157,7 +159,7 @@ func (r *Runner) Reload(checks []config.Check) {
 	}
 	var probes []*probe
 	for _, c := range slices.Concat(checks, found) {
-		for _, p := range probesOf(c) {
+		for _, p := range probesOf(c, r.units) {
 			if slices.ContainsFunc(probes, func(q *probe) bool { return q.Name == p.Name }) {
 				r.log.Warn("check ignored", "check", p.Name, "reason", "another check has this name")
 				continue
@@ -180,11 +182,12 @@ func (r *Runner) Reload(checks []config.Check) {
 }
 
 // probesOf returns the checks that a configured one stands for.
-func probesOf(c config.Check) []*probe {
+func probesOf(c config.Check, units map[string]string) []*probe {
 	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
-	out := []*probe{{spec: c, Check: Check{Name: c.Name, Required: !c.Wanted, Soak: c.Soak}}}
+	out := []*probe{{spec: c, Check: Check{Name: c.Name, Required: !c.Wanted, Soak: c.Soak, Limit: limitOf(c, units)}}}
 	if c.Reading != "" && (c.FatalMin != nil || c.FatalMax != nil) {
-		out = append(out, &probe{spec: c, Check: Check{Name: c.Name + FatalSuffix, Required: !c.Wanted, Fatal: true}})
+		out = append(out, &probe{spec: c, Check: Check{Name: c.Name + FatalSuffix, Required: !c.Wanted, Fatal: true,
+			Limit: between(c.FatalMin, c.FatalMax, units[c.Reading])}})
 	}
 	for _, p := range out {
 		p.last = Sample{Check: p.Check, OK: p.Fatal, Message: "not measured yet"}
@@ -232,6 +235,9 @@ func positive(d time.Duration) time.Duration {
 	}
 	return d
 }
+
+// Measure makes Run measure every check now that is not being measured.
+func (r *Runner) Measure() { r.hurry() }
 
 // hurry makes Run start a round now.
 func (r *Runner) hurry() {
@@ -284,6 +290,21 @@ func (r *Runner) Run(ctx context.Context) {
 	case <-ended:
 	case <-time.After(grace):
 	}
+}
+
+// Once measures every check once and returns what it found when the last has ended, or ctx has: those that have not are "not measured yet". st is what the
+// device said at uptime started; nil if it does not answer.
+func (r *Runner) Once(ctx context.Context, st *device.State, started time.Duration) []Sample {
+	r.Observe(st, started)
+	var running sync.WaitGroup
+	r.round(ctx, &running)
+	ended := make(chan struct{})
+	go func() { running.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+	return r.Latest()
 }
 
 // round starts every check that is not busy and returns the time until the next round.

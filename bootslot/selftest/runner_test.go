@@ -285,12 +285,12 @@ func TestChecks(t *testing.T) {
 		Log: slog.New(slog.NewTextHandler(&log, nil)), Clock: clock.NewProcess(),
 	})
 	want := []Check{
-		{Name: "bright", Required: true},
-		{Name: "dry"},
-		{Name: "dry:fatal", Fatal: true},
-		{Name: "modem"},
-		{Name: "not-too-hot", Required: true, Soak: 20 * time.Minute},
-		{Name: "not-too-hot:fatal", Required: true, Fatal: true},
+		{Name: "bright", Required: true, Limit: "at least 1"},
+		{Name: "dry", Limit: "at least 10"},
+		{Name: "dry:fatal", Fatal: true, Limit: "at least 2"},
+		{Name: "modem", Limit: "exit status 0 of /x"},
+		{Name: "not-too-hot", Required: true, Soak: 20 * time.Minute, Limit: "at most 38"},
+		{Name: "not-too-hot:fatal", Required: true, Fatal: true, Limit: "at most 45"},
 	}
 	if got := r.Checks(); !slices.Equal(got, want) {
 		t.Errorf("Checks() =\n%+v, want\n%+v", got, want)
