@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"strings"
 	"time"
 	"unicode"
@@ -112,8 +113,11 @@ func classify(doing string, err error, now time.Time, redact func(string) string
 	if errors.As(err, &own) {
 		return own
 	}
-	k := kindOf(err)
-	e := fail(k, "cannot %s: %s", doing, clean(redact(err.Error())))
+	k, text := kindOf(err), err.Error()
+	if u := (*url.Error)(nil); errors.As(err, &u) { // doing tells the URL
+		text = strings.Replace(text, u.Error(), u.Err.Error(), 1)
+	}
+	e := fail(k, "cannot %s: %s", doing, clean(redact(text)))
 	if k == ErrCertificate && !clock.Believable(now) {
 		e.Advice = fmt.Sprintf("this board's clock says %s; no certificate is valid then. Set the clock", now.UTC().Format(time.DateOnly))
 	}

@@ -116,7 +116,9 @@ func TestTLS(t *testing.T) {
 	url := srv.URL + "/state.git"
 
 	c := openClone(t, options(t, url))
-	wantFetch(t, c, ErrCertificate)
+	if e := wantFetch(t, c, ErrCertificate); strings.Count(e.Error(), srv.URL) != 1 {
+		t.Errorf("error %q does not tell the URL once", e)
+	}
 
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	b := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
