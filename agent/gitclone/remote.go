@@ -12,18 +12,16 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-
-	"github.com/go-git/go-git/v5/plumbing/transport"
 )
 
 // remote is the state repository's server. It speaks git's protocols itself: go-git's clients know neither protocol v2
 // nor filters nor deadlines, and lose the causes of what goes wrong. Nothing of it touches the clone.
 type remote struct {
 	o        Options
-	endpoint transport.Endpoint // no credentials in it, so that no error text can have them
-	user     string             // from the URL
-	password string             // from the URL; a token file goes before it
-	url      *url.URL           // HTTP: the endpoint
+	url      *url.URL // no credentials in it, so that no error text can have them; never written to
+	safe     string   // the same: what is stored and shown
+	user     string   // from the URL
+	password string   // from the URL; a token file goes before it
 	link     link
 
 	mu      sync.Mutex   // guards what follows
@@ -36,32 +34,68 @@ type remote struct {
 }
 
 // safeURL is the URL without credentials: the one that is stored and shown.
-func (r *remote) safeURL() string {
-	return r.endpoint.String()
-}
+func (r *remote) safeURL() string { return r.safe }
 
 func newRemote(o Options) (*remote, error) {
-	ep, err := transport.NewEndpoint(o.URL)
+	u, err := parseURL(o.URL)
 	if err != nil {
-		return nil, fmt.Errorf("repository URL is not one") // go-git's text repeats it, credentials and all
+		return nil, err
 	}
-	r := &remote{o: o, endpoint: *ep, user: ep.User, password: ep.Password}
-	r.endpoint.User, r.endpoint.Password = "", ""
-	switch ep.Protocol {
-	case "http", "https":
-		if r.url, err = url.Parse(r.safeURL()); err != nil {
-			return nil, fmt.Errorf("repository URL is not one")
-		}
-	case "file":
-		r.endpoint.Path = filepath.Clean(r.endpoint.Path)
-	case "ssh":
-		if r.user == "" {
-			r.user = "git"
-		}
-	default:
-		return nil, fmt.Errorf("repository URL: %q is not one of http, https, ssh, file or a local path", ep.Protocol)
+	r := &remote{o: o, url: u, user: u.User.Username()}
+	r.password, _ = u.User.Password()
+	u.User = nil
+	r.safe = u.String()
+	if u.Scheme == "ssh" && r.user == "" {
+		r.user = "git"
 	}
 	return r, nil
+}
+
+// defaultPorts need not be said.
+var defaultPorts = map[string]string{"http": "80", "https": "443", "ssh": "22"}
+
+// parseURL reads what git takes for a repository's address: a URL, host:path for SSH, or a local path. Its errors do not
+// repeat it, for it may have credentials.
+func parseURL(s string) (*url.URL, error) {
+	host, path, colon := strings.Cut(s, ":")
+	switch {
+	case strings.Contains(s, "://"):
+		u, err := url.Parse(s)
+		if err != nil {
+			return nil, errors.New("repository URL is not one")
+		}
+		port, known := defaultPorts[u.Scheme]
+		switch {
+		case u.Scheme == "file":
+			return localURL(u.Path)
+		case !known:
+			return nil, fmt.Errorf("repository URL: %q is not one of http, https, ssh, file or a local path", u.Scheme)
+		case u.Hostname() == "" || u.Path == "":
+			return nil, errors.New("repository URL names no host or no path")
+		}
+		if u.Port() == port {
+			u.Host = strings.TrimSuffix(u.Host, ":"+port)
+		}
+		return u, nil
+	case colon && !strings.Contains(host, "/"):
+		u := &url.URL{Scheme: "ssh", Host: host, Path: path}
+		if user, rest, ok := strings.Cut(host, "@"); ok {
+			u.User, u.Host = url.User(user), rest
+		}
+		if u.Host == "" || path == "" {
+			return nil, errors.New("repository URL names no host or no path")
+		}
+		return u, nil
+	}
+	return localURL(s)
+}
+
+func localURL(path string) (*url.URL, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil || path == "" {
+		return nil, errors.New("repository URL names no path")
+	}
+	return &url.URL{Scheme: "file", Path: abs}, nil
 }
 
 // cause puts what went wrong on the link in front of what became of it.
@@ -74,7 +108,7 @@ func (r *remote) cause(err error) error {
 
 // open returns the line to the server, and what is known of what it speaks.
 func (r *remote) open(ctx context.Context) (line, *speaks, error) {
-	switch r.endpoint.Protocol {
+	switch r.url.Scheme {
 	case "file":
 		return &streamLine{start: func() (*process, error) { return r.startLocal(ctx) }}, nil, nil
 	case "ssh":

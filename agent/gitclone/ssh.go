@@ -1,16 +1,18 @@
 package gitclone
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"strconv"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
-	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
+	"github.com/skeema/knownhosts"
 	"golang.org/x/crypto/ssh"
 )
 
@@ -24,7 +26,7 @@ func (r *remote) sshLine(ctx context.Context) line {
 					return nil, err
 				}
 			}
-			return c.start("git-upload-pack " + shellQuote(r.endpoint.Path))
+			return c.start("git-upload-pack " + shellQuote(r.url.Path))
 		},
 		hang: func() {
 			if c != nil {
@@ -46,16 +48,11 @@ func (c *sshConn) close() {
 	_ = c.client.Close()
 }
 
-// dialSSH connects, and proves the host's key against known_hosts. go-git's own client has no deadline on anything but the connection, so that a
-// server that accepts and then says nothing would hold a goroutine and a socket for ever; it also reads the user's
-// ssh_config.
+// dialSSH connects, and proves the host's key against known_hosts. go-git's own client has no deadline on anything but the
+// connection, so that a server that accepts and then says nothing would hold a goroutine and a socket for ever; it also
+// reads the user's ssh_config.
 func (r *remote) dialSSH(ctx context.Context) (_ *sshConn, err error) {
-	ep := r.endpoint
-	port := ep.Port
-	if port == 0 {
-		port = gitssh.DefaultPort
-	}
-	addr := net.JoinHostPort(strings.Trim(ep.Host, "[]"), strconv.Itoa(port))
+	addr := net.JoinHostPort(r.url.Hostname(), cmp.Or(r.url.Port(), defaultPorts["ssh"]))
 
 	key, err := os.ReadFile(r.o.SSHKeyFile)
 	if err != nil {
@@ -65,12 +62,8 @@ func (r *remote) dialSSH(ctx context.Context) (_ *sshConn, err error) {
 	if err != nil {
 		return nil, fail(ErrAuthOrNotFound, "cannot read sshKeyFile %s: %w", r.o.SSHKeyFile, err)
 	}
-	var files []string // none: the user's and the system's
-	if r.o.KnownHostsFile != "" {
-		files = []string{r.o.KnownHostsFile}
-	}
 	// Any line of the host will do, so that a new key can be made known before the old one goes. A file is never written.
-	hosts, err := gitssh.NewKnownHostsDb(files...)
+	hosts, err := knownhosts.NewDB(r.knownHosts()...)
 	if err != nil {
 		return nil, fail(ErrHostKey, "cannot read knownHostsFile: %w", err)
 	}
@@ -110,6 +103,19 @@ func (r *remote) dialSSH(ctx context.Context) (_ *sshConn, err error) {
 		return nil, err
 	}
 	return &sshConn{raw, ssh.NewClient(c, chans, reqs), stop}, nil
+}
+
+// knownHosts are the files that say which keys hosts have: the configured one, else the user's and the system's, as far as
+// they are there.
+func (r *remote) knownHosts() []string {
+	if r.o.KnownHostsFile != "" {
+		return []string{r.o.KnownHostsFile}
+	}
+	files := []string{"/etc/ssh/ssh_known_hosts"}
+	if home, err := os.UserHomeDir(); err == nil {
+		files = append(files, filepath.Join(home, ".ssh", "known_hosts"))
+	}
+	return slices.DeleteFunc(files, func(name string) bool { _, err := os.Stat(name); return err != nil })
 }
 
 // start runs a command at the other end.

@@ -83,7 +83,7 @@ func (l *streamLine) ask(_ context.Context, request []byte) (*pktReader, error) 
 
 // startLocal runs git-upload-pack on a local path.
 func (r *remote) startLocal(ctx context.Context) (*process, error) {
-	path := r.endpoint.Path
+	path := r.url.Path
 	if _, err := os.Stat(path); err != nil {
 		return nil, fail(ErrAuthOrNotFound, "no repository at %s: %w", path, err)
 	}
