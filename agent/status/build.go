@@ -180,7 +180,11 @@ func (v *View) takeLedger(s Sources) {
 
 func (v *View) takeGuard(g api.State) {
 	v.Guard.PID, v.Guard.Version, v.Guard.Instance = g.PID, g.Version, g.Instance
-	v.Phase, v.Driver, v.Checks, v.Suspended = g.Phase, g.Driver, g.Checks, g.Suspended
+	v.Driver, v.Checks, v.Suspended = g.Driver, g.Checks, g.Suspended
+	// A verdict that is not written yet is over for the guard, and open in its ledger; the other way round there is nothing to tell of.
+	if (g.Phase != api.PhaseTrial || v.Trial != nil) && (g.Phase != api.PhaseReturning || v.Returning != nil) {
+		v.Phase = g.Phase
+	}
 	v.problems("guard", g.Problems)
 	if v.Trial != nil {
 		v.Trial.EndsInSeconds = g.Lease.TrialEndsInSeconds

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -71,8 +74,27 @@ func printJSON[T any](w io.Writer, v T) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s\n", out)
+	_, err = fmt.Fprintf(w, "%s\n", spelledOut(out))
 	return err
+}
+
+// spelledOut is JSON whose strings have an escape for what is not printable: encoding/json escapes only what is below a blank, and some terminals obey more.
+func spelledOut(b []byte) []byte {
+	var out []byte
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		switch {
+		case unicode.IsPrint(r) || r == '\n':
+			out = append(out, b[:n]...)
+		case r < 0x10000:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		default:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		}
+		b = b[n:]
+	}
+	return out
 }
 
 const (
@@ -216,7 +238,7 @@ func showStatus(p printer, b *board, v status.View) error {
 	}
 	p.line("%s", p.paint(headline, v.Summary))
 	for _, d := range v.Details {
-		sign := "·"
+		sign := painted("·")
 		if slices.Contains(v.NotFine, d) {
 			sign = p.paint(red, "!")
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -58,14 +59,36 @@ const (
 	yellow paint = "33"
 )
 
-func (p printer) paint(c paint, s string) string {
+// painted is text that is written as it is. All other text is shown: what others have written must move no cursor and turn no direction.
+type painted string
+
+func (p printer) paint(c paint, s string) painted {
+	s = shown(s)
 	if !p.colour || c == plain || s == "" {
-		return s
+		return painted(s)
 	}
-	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
+	return painted("\x1b[" + string(c) + "m" + s + "\x1b[0m")
+}
+
+// shown is s with a blank for everything that is not printable: it is one line, and a terminal obeys nothing in it.
+func shown(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
 }
 
 func (p printer) line(format string, args ...any) {
+	for i, a := range args {
+		if _, ours := a.(painted); ours {
+			continue
+		}
+		if s := fmt.Sprint(a); shown(s) != s {
+			args[i] = shown(s)
+		}
+	}
 	text := fmt.Sprintf(format+"\n", args...)
 	if p.ascii {
 		text = inASCII.Replace(text)
@@ -77,10 +100,10 @@ func (p printer) line(format string, args ...any) {
 const mostLines = 12
 
 // item writes a text of one or more lines behind a sign, the further ones below it.
-func (p printer) item(sign, text string) {
+func (p printer) item(sign painted, text string) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	p.line("%s %s", sign, lines[0])
-	indent := strings.Repeat(" ", len(sign)-len(strings.TrimLeft(sign, " "))+4)
+	indent := strings.Repeat(" ", len(sign)-len(strings.TrimLeft(string(sign), " "))+4)
 	for i, l := range lines[1:] {
 		if i == mostLines {
 			p.line("%sand %d more lines, all of them in 'holdfast status --json'", indent, len(lines)-1-i)
@@ -104,8 +127,8 @@ func (p printer) table(indent string, rows [][]cell) {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			if p.ascii {
-				r[i].text = inASCII.Replace(c.text)
+			if r[i].text = shown(c.text); p.ascii {
+				r[i].text = inASCII.Replace(r[i].text)
 			}
 			widths[i] = max(widths[i], utf8.RuneCountInString(r[i].text))
 		}
@@ -117,12 +140,12 @@ func (p printer) table(indent string, rows [][]cell) {
 		for i, c := range r {
 			if c.text != "" { // trailing blanks are never written
 				b.WriteString(strings.Repeat(" ", gap))
-				b.WriteString(p.paint(c.paint, c.text))
+				b.WriteString(string(p.paint(c.paint, c.text)))
 				gap = 0
 			}
 			gap += widths[i] - utf8.RuneCountInString(c.text) + 2
 		}
-		p.line("%s", b.String())
+		p.line("%s", painted(b.String()))
 	}
 }
 

@@ -49,6 +49,29 @@ func TestASCII(t *testing.T) {
 	}
 }
 
+// TestShown: a terminal obeys only what Holdfast itself writes to it.
+func TestShown(t *testing.T) {
+	t.Parallel()
+	const hostile = "a\x1b[2J\u009b2J\u202eb\nc\x7f\xff"
+	const blank = "a [2J 2J b c \ufffd"
+	var b bytes.Buffer
+	p := printer{w: &b, colour: true}
+	p.line("%s|%v|%d %q", hostile, errors.New(hostile), 7, "\n")
+	p.item(p.paint(red, "!\x1b"), hostile)
+	p.table("", [][]cell{{{hostile, yellow}, {"x", plain}}})
+	want := blank + "|" + blank + "|7 \" \"\n\x1b[31m! \x1b[0m a [2J 2J b\n    c \ufffd\n\x1b[33m" + blank + "\x1b[0m  x\n"
+	if b.String() != want {
+		t.Errorf("got\n%q\nwant\n%q", b.String(), want)
+	}
+	b.Reset()
+	if err := printJSON(&b, map[string]string{"a": hostile + "\U000e0001ä"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := `{` + "\n" + `  "a": "a\u001b[2J\u009b2J\u202eb\nc\u007f\ufffd\udb40\udc01ä"` + "\n}\n"; b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
 // TestItem: what has several lines stays in its place, and does not push everything else away.
 func TestItem(t *testing.T) {
 	t.Parallel()
