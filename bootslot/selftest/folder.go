@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 
 	"holdfast/bootslot/config"
 )
@@ -79,9 +81,12 @@ func leftover(name string) bool {
 // noCheck says why file is not run, "" if it is.
 func noCheck(file string) string {
 	fi, err := os.Stat(file)
+	name := filepath.Base(file)
 	switch {
 	case err != nil:
 		return err.Error()
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return "its name cannot be shown: it is the check's name in logs, marks and status"
 	case !fi.Mode().IsRegular():
 		return "not a regular file"
 	case fi.Mode()&0o111 == 0:

@@ -32,6 +32,7 @@ func TestFolders(t *testing.T) {
 	write(t, etc+"/required/loose", script, 0o757)
 	write(t, etc+"/required/README", "how to", 0o644)
 	write(t, etc+"/required/pump", script, 0o644) // no check, overrides nothing
+	executable(t, etc+"/required/\x1b[2J", script)
 	executable(t, etc+"/required/.hidden", script)
 	executable(t, etc+"/required/modem~", script)
 	executable(t, etc+"/required/modem.dpkg-old", script)
@@ -71,6 +72,7 @@ func TestFolders(t *testing.T) {
 		why = append(why, strings.TrimPrefix(file, etc)+": "+strings.ReplaceAll(ignored[file], etc, ""))
 	}
 	wantWhy := []string{
+		"/required/\x1b[2J: its name cannot be shown: it is the check's name in logs, marks and status",
 		"/required/README: not executable",
 		"/required/dangling: stat /required/dangling: no such file or directory",
 		"/required/folder: not a regular file",

@@ -17,7 +17,7 @@ func value(c config.Check, st *device.State) (v float64, problem string) {
 		return 0, silent
 	}
 	v, ok := st.Readings[c.Reading]
-	if !ok || math.IsNaN(v) {
+	if !ok || math.IsNaN(v) || math.IsInf(v, 0) { // JSON has neither: neither could be stored
 		return 0, "the device reports no " + c.Reading
 	}
 	return v, ""
