@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"holdfast/agent/status"
+	"holdfast/bootslot"
 	"holdfast/bootslot/api"
 	"holdfast/device"
 )
@@ -12,7 +13,7 @@ import (
 // How long the agent leaves the device alone before it acts without the guard's word (docs/design.md, "Who drives").
 const (
 	// silenceMax bounds how long a silent guard's trial is waited for.
-	silenceMax = 60 * time.Second
+	silenceMax = bootslot.SilenceMax
 	// firstLeaseWait is how long an agent that never had a lease waits for a guard.
 	firstLeaseWait = 60 * time.Second
 	// settleTime is how long the device must have read back last-known-good before `suspend --repair` stops the repair.
@@ -43,7 +44,8 @@ type Memory struct {
 // Record is what ledger.json says is in force.
 type Record struct {
 	Generation uint64
-	Fields     device.Fields // of the active release
+	Fields     device.Fields // of the active release, nil if no slot is good
+	Trial      bool          // one is open
 }
 
 // Facts are what the device loop sees now.
@@ -52,7 +54,7 @@ type Facts struct {
 	// Lease is the guard's answer, nil if it gave none; LeaseAt the uptime before it was asked for.
 	Lease   *api.Lease
 	LeaseAt time.Duration
-	// Record is ledger.json's, nil if it has no active release or cannot be read. It matters only without a lease.
+	// Record is ledger.json's, nil if it cannot be read. It matters only without a lease.
 	Record   *Record
 	Fallback device.Fields
 	// RepairSuspended says that `suspend --repair` is in force.
@@ -87,7 +89,7 @@ func (a Action) target() device.Target {
 // Decide says who drives to what, and what to remember. It is the agent's half of docs/design.md, "Who drives":
 //
 //	guard answers ───────────────────────────────▶ effective (its lease)
-//	guard silent, had a lease, its trial runs ───▶ waits, silenceMax at most
+//	guard silent, had a lease, a trial runs ─────▶ waits, silenceMax at most
 //	guard silent, had a lease ───────────────────▶ proven (the lease's, or ledger.json's if that is newer)
 //	guard silent, never had a lease, just started▶ waits, firstLeaseWait
 //	guard silent, never had a lease ─────────────▶ record (ledger.json's active release, else the fallback)
@@ -105,39 +107,9 @@ func Decide(m Memory, f Facts) (Memory, Action) {
 		if !m.Silent {
 			m.Silent, m.SilentSince = true, f.Now
 		}
-		if l := m.Lease; l != nil {
-			home = l.Proven
-			trial := min(time.Duration(l.TrialEndsInSeconds*float64(time.Second)), silenceMax)
-			switch until := m.LeaseAt + trial; {
-			case f.Record != nil && f.Record.Generation > l.Generation:
-				// Its last word did not reach us: a release has passed, or somebody has rolled back from the one that the lease calls proven.
-				home = f.Record.Fields
-				a = Action{Drives: status.DrivesProven, Fields: home, Generation: f.Record.Generation,
-					Why: "the guard is silent; kept at last-known-good, from ledger.json, which is newer than its last lease"}
-			case f.Now < until:
-				a = Action{Drives: status.DrivesNot, Fields: l.Fields, Generation: l.Generation,
-					Why: "the guard is silent and its trial may still run; at its end the device goes back to last-known-good"}
-			default:
-				a = Action{Drives: status.DrivesProven, Fields: l.Proven, Generation: l.Generation, Why: "the guard is silent; kept at last-known-good"}
-			}
-		} else {
-			from := "ledger.json"
-			if f.Record != nil {
-				home = f.Record.Fields
-			} else {
-				home, from = f.Fallback, "the fallback"
-			}
-			a = Action{Drives: status.DrivesRecord, Fields: home, Why: "there was no guard since the start; kept at last-known-good, from " + from}
-			if f.Now < m.Started+firstLeaseWait {
-				a.Drives = status.DrivesNot
-				a.Why = fmt.Sprintf("waiting for a guard, %v after the start at most; then it is kept at last-known-good, from %s", firstLeaseWait, from)
-			}
-		}
+		a, home = withoutGuard(m, f)
 	}
 
-	if f.Lease == nil {
-		a.At = f.Now
-	}
 	if !home.Equal(m.Home) {
 		m.Home, m.Settled = home, false // what was read back was another one
 	}
@@ -152,4 +124,38 @@ func Decide(m Memory, f Facts) (Memory, Action) {
 		a.Drives, a.Why = status.DrivesNot, "the repair is suspended"
 	}
 	return m, a
+}
+
+// withoutGuard decides while the guard does not answer. home is last-known-good, as far as it is known.
+func withoutGuard(m Memory, f Facts) (a Action, home device.Fields) {
+	record, from := f.Fallback, "the fallback"
+	if f.Record != nil && f.Record.Fields != nil {
+		record, from = f.Record.Fields, "ledger.json"
+	}
+	var until time.Duration // nobody drives before
+	wait := Action{Why: "the guard is silent and its trial may still run; at its end the device goes back to last-known-good"}
+	switch l := m.Lease; {
+	case l == nil:
+		home, until = record, m.Started+firstLeaseWait
+		a = Action{Drives: status.DrivesRecord, Why: "there was no guard since the start; kept at last-known-good, from " + from}
+		wait = Action{Fields: home, Why: fmt.Sprintf("waiting for a guard, %v after the start at most; then it is kept at last-known-good, from %s", firstLeaseWait, from)}
+	case f.Record != nil && f.Record.Generation > l.Generation:
+		// The guard's last word did not reach us. A release has passed, or somebody has rolled back from the one that the lease calls proven; or a trial
+		// was opened of which we know nothing else.
+		if home = record; f.Record.Trial {
+			until = m.SilentSince + silenceMax
+		}
+		a = Action{Drives: status.DrivesProven, Generation: f.Record.Generation,
+			Why: "the guard is silent; kept at last-known-good, from " + from + ": the record is newer than its last lease"}
+		wait.Fields = home
+	default:
+		home, until = l.Proven, m.LeaseAt+min(time.Duration(l.TrialEndsInSeconds*float64(time.Second)), silenceMax)
+		a = Action{Drives: status.DrivesProven, Generation: l.Generation, Why: "the guard is silent; kept at last-known-good"}
+		wait.Fields = l.Fields
+	}
+	a.Fields, a.At = home, f.Now
+	if f.Now < until {
+		a.Drives, a.Fields, a.Why = status.DrivesNot, wait.Fields, wait.Why
+	}
+	return a, home
 }

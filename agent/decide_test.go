@@ -35,6 +35,7 @@ func TestDecide(t *testing.T) {
 		m.Settled, m.SettledSince = true, since
 		return m
 	}
+	silent := func(m Memory, since time.Duration) Memory { m.Silent, m.SilentSince = true, since; return m }
 	rested := func(m Memory) Memory { m.Rested = true; return m }
 
 	for _, tt := range []struct {
@@ -53,13 +54,19 @@ func TestDecide(t *testing.T) {
 		{"guard silent, trial over", had(trial(30)), Facts{Now: 1030 * s}, status.DrivesProven, proven},
 		{"guard silent, long trial", had(trial(1200)), Facts{Now: 1059 * s}, status.DrivesNot, candidate},
 		{"guard silent, long trial, a minute", had(trial(1200)), Facts{Now: 1060 * s}, status.DrivesProven, proven},
-		{"guard silent, what it once recorded does not count", had(idle), Facts{Now: 2000 * s, Record: &Record{6, recorded}}, status.DrivesProven, proven},
-		{"guard silent, it has recorded the lease", had(idle), Facts{Now: 2000 * s, Record: &Record{7, recorded}}, status.DrivesProven, proven},
-		{"guard silent, its last word was not heard", had(idle), Facts{Now: 1001 * s, Record: &Record{8, recorded}}, status.DrivesProven, recorded},
-		{"guard silent, the trial has passed and that was not heard", had(trial(30)), Facts{Now: 1001 * s, Record: &Record{9, candidate}}, status.DrivesProven, candidate},
+		{"guard silent, what it once recorded does not count", had(idle), Facts{Now: 2000 * s, Record: &Record{6, recorded, false}}, status.DrivesProven, proven},
+		{"guard silent, it has recorded the lease", had(idle), Facts{Now: 2000 * s, Record: &Record{7, recorded, false}}, status.DrivesProven, proven},
+		{"guard silent, its last word was not heard", had(idle), Facts{Now: 1001 * s, Record: &Record{8, recorded, false}}, status.DrivesProven, recorded},
+		{"guard silent, the trial has passed and that was not heard", had(trial(30)), Facts{Now: 1001 * s, Record: &Record{9, candidate, false}}, status.DrivesProven, candidate},
 
-		{"just started, no guard", never, Facts{Now: 159 * s, Record: &Record{6, recorded}}, status.DrivesNot, recorded},
-		{"started a minute ago, no guard", never, Facts{Now: 160 * s, Record: &Record{6, recorded}}, status.DrivesRecord, recorded},
+		{"guard silent, no slot of its newer record is good", had(idle), Facts{Now: 1001 * s, Record: &Record{8, nil, false}}, status.DrivesProven, house.Fallback},
+		{"guard silent, it has opened a trial, which was not heard", silent(had(idle), 1001*s), Facts{Now: 1060 * s, Record: &Record{8, recorded, true}}, status.DrivesNot, recorded},
+		{"guard silent, it has opened a trial, a minute ago", silent(had(idle), 1001*s), Facts{Now: 1061 * s, Record: &Record{8, recorded, true}}, status.DrivesProven, recorded},
+		{"guard silent, the trial of its lease stands in the record", had(trial(30)), Facts{Now: 1029 * s, Record: &Record{8, recorded, true}}, status.DrivesNot, candidate},
+
+		{"just started, no guard", never, Facts{Now: 159 * s, Record: &Record{6, recorded, false}}, status.DrivesNot, recorded},
+		{"started a minute ago, no guard", never, Facts{Now: 160 * s, Record: &Record{6, recorded, false}}, status.DrivesRecord, recorded},
+		{"started a minute ago, no guard, no slot is good", never, Facts{Now: 160 * s, Record: &Record{6, nil, true}}, status.DrivesRecord, house.Fallback},
 		{"started a minute ago, no guard, no record", never, Facts{Now: 160 * s}, status.DrivesRecord, house.Fallback},
 
 		{"repair suspended, not back yet", had(idle), Facts{Now: 1001 * s, Lease: idle, RepairSuspended: true, Observed: candidate, ObservedAt: 1000 * s}, status.DrivesEffective, proven},
@@ -74,7 +81,7 @@ func TestDecide(t *testing.T) {
 			Facts{Now: 1001 * s, Lease: &api.Lease{Generation: 9, Fields: proven, Proven: proven}, RepairSuspended: true, Observed: candidate, ObservedAt: 1000 * s}, status.DrivesEffective, proven},
 		{"repair suspended, another last-known-good since", settled(had(&api.Lease{Proven: candidate, Fields: candidate}), 1*s),
 			Facts{Now: 1001 * s, Lease: idle, RepairSuspended: true, Observed: proven, ObservedAt: 1000 * s}, status.DrivesEffective, proven},
-		{"no guard ever, repair suspended", settled(never, 100*s), Facts{Now: 200 * s, Record: &Record{6, recorded}, RepairSuspended: true, Observed: recorded, ObservedAt: 190 * s}, status.DrivesNot, recorded},
+		{"no guard ever, repair suspended", settled(never, 100*s), Facts{Now: 200 * s, Record: &Record{6, recorded, false}, RepairSuspended: true, Observed: recorded, ObservedAt: 190 * s}, status.DrivesNot, recorded},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

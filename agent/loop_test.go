@@ -277,7 +277,7 @@ func TestNoGuardEver(t *testing.T) {
 	for name, tt := range map[string]struct {
 		record *Record
 		want   string
-	}{"record": {&Record{1, device.Fields{"vent": "off", "lamp": "on"}}, "on"}, "fallback": {nil, "off"}} {
+	}{"record": {&Record{1, device.Fields{"vent": "off", "lamp": "on"}, false}, "on"}, "fallback": {nil, "off"}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.record = tt.record

@@ -68,6 +68,13 @@ func (h Heard) Sample(now, interval time.Duration, generation uint64, since time
 	return Sample{}, false
 }
 
+// SilenceMax is for how long an agent that hears nothing of the guard waits for the end of its trial, before it drives to last-known-good by itself. So a guard that
+// has heard nothing of the agent for as long must not drive to the candidate any more.
+const SilenceMax = 60 * time.Second
+
+// Silent reports whether nothing has been heard of the agent for SilenceMax, nor of anything before since.
+func (h Heard) Silent(now, since time.Duration) bool { return now-max(h.Any, since) >= SilenceMax }
+
 // QuietAfter is how long last-known-good must have been read back before `suspend --repair` stops the driving.
 const QuietAfter = 5 * time.Second
 

@@ -61,6 +61,26 @@ func TestHeard(t *testing.T) {
 	}
 }
 
+func TestSilent(t *testing.T) {
+	const s = time.Second
+	for _, tt := range []struct {
+		name       string
+		any, since time.Duration
+		want       bool
+	}{
+		{"heard just now", 990 * s, 100 * s, false},
+		{"heard a minute ago", 940 * s, 100 * s, true},
+		{"heard 59 s ago", 941 * s, 100 * s, false},
+		{"heard long before the trial, which has just opened", 100 * s, 990 * s, false},
+		{"heard long before the trial, a minute ago", 100 * s, 940 * s, true},
+		{"never heard", 0, 940 * s, true},
+	} {
+		if got := (Heard{Any: tt.any}).Silent(1000*s, tt.since); got != tt.want {
+			t.Errorf("%s: silent is %v", tt.name, got)
+		}
+	}
+}
+
 func TestQuiet(t *testing.T) {
 	const s = time.Second
 	for _, tt := range []struct {

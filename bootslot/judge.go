@@ -111,6 +111,8 @@ type Look struct {
 	// ReadBack says that the device reads back all fields of what it is to be, those set aside excepted.
 	ReadBack bool
 	Samples  []Sample
+	// Silent says that nothing has been heard of the agent for SilenceMax: it may be driving to last-known-good by itself.
+	Silent bool
 	// Refusal is set when the device refused a candidate's value and, asked by the guard, accepted last-known-good's.
 	Refusal *Refusal
 }
@@ -185,7 +187,15 @@ func (j *Judge) See(k Look) (Verdict, Evidence) {
 		return Passed, Evidence{}
 	}
 	if k.At-j.Opened < j.Window {
-		return "", Evidence{}
+		if !k.Silent {
+			return "", Evidence{}
+		}
+		// A window may be much longer than the agent waits. Were the trial to go on, the two would drive the device to and fro until it ends.
+		ev := Evidence{Check: AgentAlive, Message: fmt.Sprintf("nothing was heard of the agent for %v", SilenceMax)}
+		if !j.convicts(AgentAlive) {
+			return Inconclusive, ev
+		}
+		return Failed, ev
 	}
 	if !k.Answered && !j.readBack {
 		return Inconclusive, Evidence{Message: "the device does not answer and never read back the candidate"}

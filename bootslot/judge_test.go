@@ -123,6 +123,38 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// An agent of which nothing is heard for SilenceMax may be driving to last-known-good by itself: the trial is over then, however long its window is.
+func TestJudgeSilence(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		convicting string
+		silent     int // the tick from which on nothing has been heard
+		hot        tape
+		want       Verdict
+		at         int
+		check      string
+	}{
+		{"in the middle", "hot " + AgentAlive, 5, "-", Failed, 5, AgentAlive},
+		{"agent-alive is exempt", "hot", 5, "-", Inconclusive, 5, AgentAlive},
+		{"all has held in that moment", "hot", 5, "+", Passed, 5, ""},
+		{"when the window ends", "hot " + AgentAlive, 12, "-", Failed, 12, "hot"},
+		{"never", "hot", 40, "-", Failed, 12, "hot"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			j := NewJudge(Trial{Baseline: Baseline{Convicting: strings.Fields(tt.convicting)}}, 0, 12*second, 3*second,
+				append(judgeChecks, Check{Name: AgentAlive, Required: true, Soak: 3 * second}))
+			ticks(40, "R", map[string]tape{"hot": tt.hot}, func(i int, k Look) bool {
+				k.Silent = i >= tt.silent
+				v, ev := j.See(k)
+				if v != "" && (v != tt.want || i != tt.at || ev.Check != tt.check || (v == Passed) != (ev.Message == "")) {
+					t.Errorf("Judge = %q at %d, %+v; want %q at %d, check %q", v, i, ev, tt.want, tt.at, tt.check)
+				}
+				return v != ""
+			})
+		})
+	}
+}
+
 func TestJudgeRefusal(t *testing.T) {
 	lamp := ConvergedCheck("lamp")
 	for _, tt := range []struct {

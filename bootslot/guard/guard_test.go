@@ -258,6 +258,27 @@ func TestAnAgentThatDiesOfItsReleaseConvicts(t *testing.T) {
 	b.want("cause", b.g.ledger.Marks[0].Cause, bootslot.CauseFailed)
 }
 
+// A trial may be longer than the agent waits before it drives to last-known-good by itself. A guard that cannot hear it, though both live, does not drive to
+// the candidate any more then.
+func TestALongTrialDoesNotOutliveTheAgentsPatience(t *testing.T) {
+	b := newBench(t, "    - {name: overheats-slowly, reading: temperature, max: 40, soak: 20m}\n")
+	b.try(0, "lamp", "on")
+	b.pass(5 * time.Minute)
+	b.want("phase while it is heard", b.g.phase(), api.PhaseTrial)
+	b.mute = true
+	b.pass(bootslot.SilenceMax - time.Second)
+	b.want("phase before that", b.g.phase(), api.PhaseTrial)
+	b.pass(time.Second)
+	b.want("phase then", b.g.phase(), api.PhaseReturning)
+	b.want("check", b.g.ledger.Marks[0].Check, bootslot.AgentAlive)
+	if target, err := b.g.target(t.Context()); err != nil || target.Fields["lamp"] != "off" {
+		t.Errorf("target = %v, %v; want last-known-good", target.Fields, err)
+	}
+	b.mute = false
+	b.pass(25 * time.Second)
+	b.want("cause", b.g.ledger.Marks[0].Cause, bootslot.CauseFailed)
+}
+
 func TestAnAgentThatStaysDeadConvictsNobody(t *testing.T) {
 	b := newBench(t, "")
 	b.try(0, "lamp", "on")

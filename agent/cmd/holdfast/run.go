@@ -194,10 +194,14 @@ func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, from *ag
 		Writes: writes, Clone: clone, Profile: profile, Parse: parse,
 		Record: func() *agent.Record {
 			l, err := ledger.ReadSidecar(cfg.LedgerJSON())
-			if err != nil || !l.HasGood() {
+			if err != nil {
 				return nil
 			}
-			return &agent.Record{Generation: l.Generation, Fields: l.Slots[l.Active].Release.Fields}
+			r := &agent.Record{Generation: l.Generation, Trial: l.Trial != nil}
+			if l.HasGood() {
+				r.Fields = l.Slots[l.Active].Release.Fields
+			}
+			return r
 		},
 		Suspended: func() (api.Suspension, time.Duration) { return api.LoadSuspension(cfg.SuspendFile(), d.clock) },
 		Clock:     d.clock, Log: d.log, Version: versionText(),
