@@ -5,7 +5,7 @@ GOBUILD  = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VE
 BINARIES = bin/holdfast bin/holdfast-guard bin/greenhouse
 UNIT     = $$(go list ./... | grep -v /agent/scenario)
 
-.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short
+.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short soak
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -60,6 +60,9 @@ mutants: ## each promise broken in a copy of the code, which the tests must noti
 
 race: ## the unit tests under the race detector
 	@go run ./tools/suite race -race $(UNIT)
+
+soak: ## a month of random weather in minutes, after which nothing may have grown; SOAK_DAYS=30 SOAK_SEED=N
+	@SOAK_DAYS=$(or $(SOAK_DAYS),30) SOAK_SEED=$(or $(SOAK_SEED),$(shell date +%s)) go test ./agent/scenario -count=1 -timeout 3h -run 'TestSoak$$' -v
 
 FUZZTIME = 5m
 fuzz: ## each fuzz target for FUZZTIME (5m); RUN=pattern of "PACKAGE TARGET" for some. What it finds is left under testdata/fuzz

@@ -53,7 +53,8 @@ type world struct {
 	disk      *disk
 	deviceLog *os.File
 
-	wall, uptime time.Duration // offsets in the clock file
+	clockDir     string        // where the clock file is
+	wall, uptime time.Duration // offsets in it
 	countedFrom  map[string]int
 	stateFiles   map[string]string // count-files
 	speed        string
@@ -86,6 +87,7 @@ func newWorld(archive string, st *story) (w *world, err error) {
 	if w.dir, err = os.MkdirTemp("/tmp", "hf"); err != nil {
 		return nil, err
 	}
+	w.clockDir = w.dir
 	defer func() {
 		if err != nil {
 			w.close()
@@ -135,7 +137,7 @@ func (w *world) path(elem ...string) string {
 func (w *world) logs() string                 { return w.path("log") }
 func (w *world) runDir() string               { return w.path("run") }
 func (w *world) stateDir() string             { return w.path("state") }
-func (w *world) clockFile() string            { return w.path("clock") }
+func (w *world) clockFile() string            { return filepath.Join(w.clockDir, "clock") }
 func (w *world) configFile(who string) string { return w.path(who + ".yaml") }
 func (w *world) inState(elem ...string) string { // as the harness reaches it
 	root := w.stateDir()
