@@ -12,7 +12,7 @@
 //	POST /v1/suspend                    SuspendRequest → Suspension
 //	POST /v1/resume                     {} → Lease
 //
-// A POST may carry DeadlineHeader; past it, it is answered with 408 and not carried out.
+// A POST's body is one JSON object, and may be empty where {} stands above. It may carry DeadlineHeader; past it, it is answered with 408 and not carried out.
 //
 // An error is a status of 400 and above with Error: 403 a right is missing, 409 the state does not allow it, 503 it cannot be recorded.
 package api

@@ -18,16 +18,19 @@ func BootID() string {
 	return strings.TrimSpace(string(b))
 }
 
+// MaxSuspension bounds what an operator may forget to end: a month.
+const MaxSuspension = 31 * 24 * time.Hour
+
 // LoadSuspension reads the suspension that is in force at path and what is left of it; left is 0 if there is none. A file that is
-// not understood, of another boot, or over is no suspension: what stops the repair must be sure.
+// not understood, of another boot, over, or of more than MaxSuspension is no suspension: what stops the repair must be sure.
 func LoadSuspension(path string, ck clock.Clock) (s Suspension, left time.Duration) {
 	b, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(b, &s) != nil || s.BootID != BootID() {
 		return Suspension{}, 0
 	}
-	left = time.Duration(s.UntilUptimeSeconds*float64(time.Second)) - ck.Uptime()
-	if left <= 0 {
+	seconds := s.UntilUptimeSeconds - ck.Uptime().Seconds()
+	if seconds <= 0 || seconds > MaxSuspension.Seconds() {
 		return Suspension{}, 0
 	}
-	return s, left
+	return s, time.Duration(seconds * float64(time.Second))
 }

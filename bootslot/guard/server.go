@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -78,7 +81,7 @@ func (g *Guard) lock(r *http.Request) error {
 	}
 	seconds, err := strconv.ParseFloat(text, 64)
 	switch {
-	case err != nil:
+	case err != nil || math.IsNaN(seconds) || math.IsInf(seconds, 0):
 		err = &refusal{http.StatusBadRequest, fmt.Errorf("%s: %q is not a number of seconds", api.DeadlineHeader, text)}
 	case g.clock.Uptime().Seconds() > seconds:
 		err = &refusal{http.StatusRequestTimeout, errors.New("the request came too late and was not carried out")}
@@ -96,13 +99,13 @@ type refusal struct {
 }
 
 func (e *refusal) Error() string { return e.err.Error() }
+func (e *refusal) Unwrap() error { return e.err }
 
 // handler is the socket's whole vocabulary (package api).
 func (g *Guard) handler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, f func(*http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
 			out, err := f(r)
 			if err != nil {
 				status := http.StatusInternalServerError
@@ -110,14 +113,14 @@ func (g *Guard) handler() http.Handler {
 				if errors.As(err, &re) {
 					status = re.status
 				}
-				write(w, status, api.Error{Message: err.Error()})
+				sock.Answer(w, status, api.Error{Message: err.Error()})
 				return
 			}
 			if out == nil {
 				w.WriteHeader(http.StatusNoContent)
 				return
 			}
-			write(w, http.StatusOK, out)
+			sock.Answer(w, http.StatusOK, out)
 		})
 	}
 	handle("GET /v1/effective", g.serveEffective)
@@ -130,22 +133,20 @@ func (g *Guard) handler() http.Handler {
 	handle("POST /v1/rollback", g.serveRollback)
 	handle("POST /v1/suspend", g.serveSuspend)
 	handle("POST /v1/resume", g.serveResume)
-	return mux
-}
-
-func write(w http.ResponseWriter, status int, v any) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		status, b = http.StatusInternalServerError, []byte(`{"error":"the answer cannot be encoded"}`)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // a peer that has gone away needs no answer
+	return sock.Handler(mux, maxRequest)
 }
 
 func read(r *http.Request, v any) error {
-	if err := json.NewDecoder(r.Body).Decode(v); err != nil {
+	if err := sock.Read(r, v); err != nil {
 		return &refusal{http.StatusBadRequest, fmt.Errorf("the request is not understood: %w", err)}
+	}
+	return nil
+}
+
+// nothing reads the body of a request that needs none.
+func nothing(r *http.Request) error {
+	if err := read(r, new(struct{})); err != nil && !errors.Is(err, io.EOF) {
+		return err
 	}
 	return nil
 }
@@ -232,8 +233,14 @@ func (g *Guard) valid(r bootslot.Release) error {
 			errs = append(errs, fmt.Errorf("%s is no actuator of the profile %s", f, g.profile.Name))
 		}
 	}
+	if i := r.Image; i != nil && !sha256Hex.MatchString(i.SHA256) {
+		errs = append(errs, fmt.Errorf("image: %q is not a sha256, 64 hex digits in lower case", i.SHA256))
+	}
 	return errors.Join(errs...)
 }
+
+// sha256Hex is an image's identity. None that is empty may get past: "no image is ready" would say that it is.
+var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func (g *Guard) serveHeartbeat(r *http.Request) (any, error) {
 	var h api.Heartbeat
@@ -349,6 +356,9 @@ func (g *Guard) commit(s bootslot.Step, err error, by string) (any, error) {
 }
 
 func (g *Guard) serveRetry(r *http.Request) (any, error) {
+	if err := nothing(r); err != nil {
+		return nil, err
+	}
 	if err := g.lock(r); err != nil {
 		return nil, err
 	}
@@ -383,10 +393,10 @@ func (g *Guard) serveSuspend(r *http.Request) (any, error) {
 	if err := read(r, &req); err != nil {
 		return nil, err
 	}
-	d := time.Duration(req.ForSeconds * float64(time.Second))
-	if d < time.Second || d > maxSuspension {
-		return nil, &refusal{http.StatusBadRequest, fmt.Errorf("a suspension of %v is not between 1s and %v", d, maxSuspension)}
+	if req.ForSeconds < 1 || req.ForSeconds > api.MaxSuspension.Seconds() { // before it is a Duration, which has no room for any number
+		return nil, &refusal{http.StatusBadRequest, fmt.Errorf("a suspension of %v s is not between 1s and %v", req.ForSeconds, api.MaxSuspension)}
 	}
+	d := time.Duration(req.ForSeconds * float64(time.Second))
 	if err := g.lock(r); err != nil {
 		return nil, err
 	}
@@ -398,10 +408,10 @@ func (g *Guard) serveSuspend(r *http.Request) (any, error) {
 	return s, nil
 }
 
-// maxSuspension bounds what an operator may forget to end: a month.
-const maxSuspension = 31 * 24 * time.Hour
-
 func (g *Guard) serveResume(r *http.Request) (any, error) {
+	if err := nothing(r); err != nil {
+		return nil, err
+	}
 	if err := g.lock(r); err != nil {
 		return nil, err
 	}
