@@ -127,6 +127,7 @@ type seen struct {
 	report  *device.Report
 	leased  bool // it drove to Effective
 	at      time.Duration
+	cycle   uint64        // its number
 	state   *device.State // the newest that any cycle saw
 	stateAt time.Duration
 }
@@ -217,12 +218,27 @@ func (a *Agent) wake(outOfDate bool) {
 }
 
 // FetchNow makes the git loop fetch at once, and the device loop look again.
-func (a *Agent) FetchNow() {
-	select {
-	case a.now <- struct{}{}:
-	default:
+func (a *Agent) FetchNow() { a.Reconcile(true) }
+
+// Reconcile makes the device loop look again at once and, with fetch, the git loop fetch. It says which fetch and which cycle that are.
+func (a *Agent) Reconcile(fetch bool) Reconciling {
+	a.mu.Lock()
+	r := Reconciling{Cycle: a.cycles + 1}
+	if fetch {
+		r.Fetch = a.fetches + 1
+		if a.git.view.Running { // the one that runs began before
+			r.Fetch++
+		}
+	}
+	a.mu.Unlock()
+	if fetch {
+		select {
+		case a.now <- struct{}{}:
+		default:
+		}
 	}
 	a.wake(false)
+	return r
 }
 
 // Status is the agent's own part of the view.
@@ -236,7 +252,7 @@ func (a *Agent) Status() status.Agent {
 		Git:    a.git.status(now),
 		Drives: a.action.Drives, Why: a.action.Why,
 		Report:       a.seen.report,
-		DeviceCycles: a.cycles, GitCycles: a.fetches,
+		DeviceCycles: a.cycles, EndedCycle: a.seen.cycle, GitCycles: a.fetches,
 		Problems: append([]string(nil), a.o.Problems...),
 	}
 	if a.action.Drives != status.DrivesNot {

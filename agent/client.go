@@ -18,10 +18,9 @@ func (c *Client) Status(ctx context.Context, wait *uint64) (status.Agent, error)
 	return sock.Get[status.Agent](ctx, c.sock, "/v1/status"+sock.Wait(wait), wait != nil)
 }
 
-// Reconcile makes the agent fetch and look at the device now.
-func (c *Client) Reconcile(ctx context.Context) error {
-	_, err := sock.Post[struct{}](ctx, c.sock, "/v1/reconcile", struct{}{})
-	return err
+// Reconcile makes the agent look at the device now and, unless r says otherwise, fetch.
+func (c *Client) Reconcile(ctx context.Context, r ReconcileRequest) (Reconciling, error) {
+	return sock.Post[Reconciling](ctx, c.sock, "/v1/reconcile", r)
 }
 
 // Accept makes the agent take a head that does not descend from the one in force, once.

@@ -137,6 +137,7 @@ func (a *Agent) beReady() {
 func (a *Agent) cycle(ctx, loop context.Context, regular bool) {
 	a.mu.Lock()
 	a.cycles++
+	number := a.cycles
 	a.mu.Unlock()
 
 	act, lease := a.look(ctx)
@@ -159,7 +160,7 @@ func (a *Agent) cycle(ctx, loop context.Context, regular bool) {
 	if ctx.Err() != nil && len(report.Written) == 0 {
 		return // it was cut off; what it has to say of the device is about that
 	}
-	a.record(ctx, report, target)
+	a.record(ctx, number, report, target)
 	if a.news() {
 		a.beat(loop)
 	}
@@ -314,15 +315,15 @@ func (a *Agent) drive(ctx context.Context, act Action) (device.Report, device.Fi
 	return report, act.Fields
 }
 
-// record takes in what a cycle saw.
-func (a *Agent) record(ctx context.Context, r device.Report, target device.Fields) {
+// record takes in what the cycle of that number saw.
+func (a *Agent) record(ctx context.Context, number uint64, r device.Report, target device.Fields) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.o.Clock.Uptime()
 	if old := a.seen.report; old == nil || differs(*old, r) {
 		a.changes.bump()
 	}
-	a.seen.report, a.seen.at = &r, now
+	a.seen.report, a.seen.at, a.seen.cycle = &r, now, number
 	if r.Observed != nil {
 		a.seen.state, a.seen.stateAt = r.Observed, now
 	} else {

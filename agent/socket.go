@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -13,7 +14,7 @@ import (
 // Handler serves the agent's socket:
 //
 //	GET  /v1/status?wait=CHANGE → status.Agent; with wait, once its change counter is another one (or after 25 s)
-//	POST /v1/reconcile          {} → 202: fetch and look at the device now
+//	POST /v1/reconcile          ReconcileRequest → 202, Reconciling: fetch and look at the device now
 //	POST /v1/accept             AcceptRequest → 202: take a head that does not descend from the one in force, once
 //
 // An error is a status of 400 and above with api.Error, as at the guard's socket.
@@ -40,9 +41,17 @@ func (a *Agent) Handler() http.Handler {
 		answer(w, http.StatusOK, a.Status())
 	})
 	mux.HandleFunc("POST /v1/reconcile", func(w http.ResponseWriter, r *http.Request) {
-		a.o.Log.InfoContext(r.Context(), "asked to fetch now", "who", sock.Who(r))
-		a.FetchNow()
-		answer(w, http.StatusAccepted, struct{}{})
+		var in ReconcileRequest
+		if err := json.NewDecoder(io.LimitReader(r.Body, 4<<10)).Decode(&in); err != nil && !errors.Is(err, io.EOF) { // nothing means everything
+			answer(w, http.StatusBadRequest, api.Error{Message: "the request is not understood: " + err.Error()})
+			return
+		}
+		what := "asked to fetch now"
+		if in.NoFetch {
+			what = "asked to look at the device now"
+		}
+		a.o.Log.InfoContext(r.Context(), what, "who", sock.Who(r))
+		answer(w, http.StatusAccepted, a.Reconcile(!in.NoFetch))
 	})
 	mux.HandleFunc("POST /v1/accept", func(w http.ResponseWriter, r *http.Request) {
 		var in AcceptRequest
@@ -59,6 +68,18 @@ func (a *Agent) Handler() http.Handler {
 		answer(w, http.StatusAccepted, struct{}{})
 	})
 	return mux
+}
+
+// ReconcileRequest is `holdfast reconcile`.
+type ReconcileRequest struct {
+	NoFetch bool `json:"noFetch,omitempty"` // look at the device only
+}
+
+// Reconciling says which fetch and which cycle answer a request: both begin after it. They are over when status.Agent's gitCycles and endedCycle have
+// come to these numbers.
+type Reconciling struct {
+	Fetch uint64 `json:"fetch,omitempty"` // 0: none was asked for
+	Cycle uint64 `json:"cycle,omitempty"`
 }
 
 // AcceptRequest is `holdfast accept`.

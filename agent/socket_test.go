@@ -172,3 +172,37 @@ func TestListen(t *testing.T) {
 		t.Errorf("mode %v, %v; want 0660", fi.Mode(), err)
 	}
 }
+
+// TestReconcilingSaysWhich: whoever asks for a fetch and a look waits for those that began after he asked, and not for the ones that were under way.
+func TestReconcilingSaysWhich(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.clone.push("r1", "vent=off lamp=off")
+		w.start()
+		w.pass(time.Minute)
+		before := w.agent.Status()
+		if r := w.agent.Reconcile(true); r.Fetch != before.GitCycles+1 || r.Cycle != before.DeviceCycles+1 {
+			t.Errorf("at rest: %+v, want the next ones after %d and %d", r, before.GitCycles, before.DeviceCycles)
+		}
+		w.pass(time.Second)
+		after := w.agent.Status()
+		if after.GitCycles != before.GitCycles+1 || after.EndedCycle < before.DeviceCycles+1 || after.EndedCycle > after.DeviceCycles {
+			t.Errorf("before %+v, after %+v", before, after)
+		}
+		if r := w.agent.Reconcile(false); r.Fetch != 0 || r.Cycle != after.DeviceCycles+1 {
+			t.Errorf("without a fetch: %+v", r)
+		}
+		w.pass(time.Second)
+		if n := w.agent.Status().GitCycles; n != after.GitCycles {
+			t.Errorf("%d fetches, though none was asked for", n-after.GitCycles)
+		}
+
+		w.clone.mu.Lock()
+		w.clone.hangs = true
+		w.clone.mu.Unlock()
+		w.agent.FetchNow()
+		w.pass(time.Second)
+		if r := w.agent.Reconcile(true); r.Fetch != after.GitCycles+2 {
+			t.Errorf("while a fetch runs: %+v, want %d", r, after.GitCycles+2)
+		}
+	})
+}

@@ -327,7 +327,7 @@ func (v *View) judge(s Sources) {
 		no("%s is contended: somebody else keeps changing it", f)
 	}
 	if st := v.Git.State; st != GitOK && st != GitOffline && st != GitUnknown {
-		no("%s", v.Git.fault())
+		no("%s", v.Git.Fault())
 	}
 	v.NotFine = append(v.NotFine, v.Problems...)
 	v.Fine = len(v.NotFine) == 0

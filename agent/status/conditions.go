@@ -133,7 +133,7 @@ func (v *View) ready(s Sources) Condition {
 		return c
 	}
 	switch d := v.Decision; {
-	case v.nobodyKeeps():
+	case v.NobodyKeeps():
 		c.Message = v.nobodyWords()
 		return no(ReasonNobodyKeeps, time.Time{})
 	case v.Phase == api.PhaseTrial && v.Trial != nil:
@@ -154,7 +154,7 @@ func (v *View) ready(s Sources) Condition {
 		c.Message = "the device is not as it is to be: " + strings.Join(driftNames(v.Device.Drift), ", ")
 		return no(ReasonDrifted, time.Time{})
 	case v.Git.faulty():
-		c.Revision, c.Message = v.Git.RemoteRevision, v.Git.fault()
+		c.Revision, c.Message = v.Git.RemoteRevision, v.Git.Fault()
 		return no(ReasonStale, v.Git.Since)
 	}
 	c.Status, c.Reason, c.Since = True, ReasonAsDeclared, v.inForceSince(s.History)
@@ -232,7 +232,7 @@ func (v *View) stalled(s Sources) Condition {
 		return yes(ReasonNotAdmitted, v.Reason(), time.Time{})
 	case v.Git.faulty():
 		c.Revision = v.Git.RemoteRevision
-		return yes(camel(v.Git.State), v.Git.fault(), v.Git.Since)
+		return yes(camel(v.Git.State), v.Git.Fault(), v.Git.Since)
 	}
 	c.Status, c.Reason, c.Message = False, ReasonNotStalled, "nobody needs to do anything"
 	return c
@@ -298,7 +298,7 @@ func (v *View) fetched() Condition {
 	case v.Git.State == GitOK:
 		c.Status, c.Reason, c.Message = True, ReasonUpToDate, "the newest fetch has worked"
 	default:
-		c.Reason, c.Message = camel(v.Git.State), v.Git.fault()
+		c.Reason, c.Message = camel(v.Git.State), v.Git.Fault()
 	}
 	return c
 }

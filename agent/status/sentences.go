@@ -14,7 +14,7 @@ import (
 func (v *View) sentences(s Sources) (summary string, details []string) {
 	summary = v.situation()
 	details = append(details, v.NotFine...)
-	if v.nobodyKeeps() {
+	if v.NobodyKeeps() {
 		if v.LedgerKnown {
 			details = append(details, v.unkept(summary))
 		}
@@ -39,7 +39,7 @@ func (v *View) sentences(s Sources) (summary string, details []string) {
 		say("suspended for another %s (%s)%s", seconds(s.SecondsLeft), what, by(s.Who))
 	}
 	if v.Git.State == GitOffline {
-		say("%s", v.Git.fault())
+		say("%s", v.Git.Fault())
 	}
 	if v.Trial != nil && len(v.Trial.Exempt) > 0 {
 		say("exempt in this trial, because they did not hold before it: %s", strings.Join(v.Trial.Exempt, ", "))
@@ -53,9 +53,9 @@ func (v *View) sentences(s Sources) (summary string, details []string) {
 	return summary, details
 }
 
-// fault is all that there is to say about a repository that cannot be used, in one line: which kind of fault, since when, how often, what
+// Fault is all that there is to say about a repository that cannot be used, in one line: which kind of fault, since when, how often, what
 // happened, and what to do. What a file has wrong in many lines follows in as many.
-func (g Git) fault() string {
+func (g Git) Fault() string {
 	times := "1 try"
 	if g.Times != 1 {
 		times = fmt.Sprintf("%d tries", g.Times)
@@ -113,8 +113,8 @@ func (v *View) situation() string {
 	return fmt.Sprintf("Keeping last-known-good %s; %s is declared and was not decided on yet", lkg, revision(v.Declared.Revision))
 }
 
-// nobodyKeeps reports whether neither process can be at work on the device.
-func (v *View) nobodyKeeps() bool {
+// NobodyKeeps reports whether neither process can be at work on the device.
+func (v *View) NobodyKeeps() bool {
 	gone := func(p Process) bool { return p.State == ProcessDead || p.State == ProcessSilent }
 	return gone(v.Guard) && gone(v.Agent)
 }
@@ -278,4 +278,41 @@ func capital(s string) string {
 		return "The " + rest
 	}
 	return s
+}
+
+// Prompt is the view in a few words, for a shell's prompt: a word, what that is about, what else there is.
+func (v *View) Prompt() string {
+	word, about := "ok", v.LastKnownGood.Name()
+	switch d := v.Decision; {
+	case !v.LedgerKnown:
+		word, about = "unreadable", ""
+	case v.NobodyKeeps():
+		word = "nobody"
+	case v.Phase == api.PhaseTrial && v.Trial != nil:
+		word, about = "trial", v.Trial.Candidate.Name()+" "+strings.Join(v.Trial.Changed, ",")
+		if s := v.Trial.EndsInSeconds; s > 0 {
+			about += " " + seconds(s)
+		}
+	case v.Phase == api.PhaseReturning:
+		word = "returning"
+	case v.Suspended != nil:
+		word = "suspended"
+	case d != nil && len(d.Held) > 0:
+		word = "held"
+		for i, h := range d.Held {
+			about += map[bool]string{true: " ", false: ","}[i == 0] + h.Field
+		}
+	case v.Declared == nil:
+		word = "new"
+	case !v.asDeclared():
+		word, about = "waiting", revision(v.Declared.Revision)
+	}
+	out := strings.TrimSpace(word + " " + about)
+	if v.Git.State == GitOffline {
+		out += " offline"
+	}
+	if n := len(v.NotFine); n > 0 {
+		out += fmt.Sprintf(" !%d", n)
+	}
+	return out
 }

@@ -294,8 +294,9 @@ type Agent struct {
 	// HangsSeconds is for how long a cycle has been waiting for the device beyond an interval.
 	HangsSeconds float64 `json:"hangsSeconds,omitempty"`
 
-	DeviceCycles uint64   `json:"deviceCycles"`
-	GitCycles    uint64   `json:"gitCycles"`
+	DeviceCycles uint64   `json:"deviceCycles"`         // begun
+	EndedCycle   uint64   `json:"endedCycle,omitempty"` // the number of the newest that ended
+	GitCycles    uint64   `json:"gitCycles"`            // ended
 	Problems     []string `json:"problems,omitempty"`
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,4 +62,47 @@ func (l *length) Set(s string) error {
 	}
 	*l = length(d)
 	return nil
+}
+
+// kinds is a flag that may be given often, each time with the kind of an event.
+type kinds []string
+
+func (k *kinds) String() string { return strings.Join(*k, ",") }
+func (k *kinds) Type() string   { return "KIND" }
+func (k *kinds) Set(s string) error {
+	if !slices.Contains(kindNames(), s) {
+		return fmt.Errorf("must be one of %s", strings.Join(kindNames(), ", "))
+	}
+	*k = append(*k, s)
+	return nil
+}
+
+// since is a flag that is a time, or a length of time before now.
+type since struct {
+	given  bool
+	at     time.Time
+	before time.Duration
+}
+
+func (s *since) String() string { return "" }
+func (s *since) Type() string   { return "TIME" }
+func (s *since) Set(text string) error {
+	*s = since{given: true}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil && n > 0 {
+			s.before = time.Duration(n) * 24 * time.Hour
+			return nil
+		}
+	}
+	if d, err := time.ParseDuration(text); err == nil && d > 0 {
+		s.before = d
+		return nil
+	}
+	for _, form := range []string{time.RFC3339, time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.ParseInLocation(form, text, time.Local); err == nil {
+			s.at = t
+			return nil
+		}
+	}
+	return errors.New(`must be a length of time before now, such as 90m, 36h or 7d, or a time, such as 2026-05-01 or "2026-05-01 06:00"`)
 }

@@ -35,6 +35,12 @@ func main() {
 // errNotFine ends a verb with exit code 1 after it has said everything.
 var errNotFine = errors.New("not fine")
 
+// exit is an error with an exit code of its own.
+type exit struct {
+	code int
+	error
+}
+
 // misuse is an error in how the command was called.
 type misuse struct{ error }
 
@@ -46,11 +52,15 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	var m misuse
+	var e exit
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, errNotFine):
 		return 1
+	case errors.As(err, &e):
+		newPrinter(stderr).item("holdfast:", e.Error())
+		return e.code
 	case errors.As(err, &m), !*began: // cobra's own errors: an unknown verb or flag, too many arguments
 		newPrinter(stderr).line("holdfast: %v\nTry '%s --help'.", err, cmd.CommandPath())
 		return 2
@@ -84,7 +94,7 @@ Exit codes: 0 fine, 1 not fine, 2 misuse.`,
 			*began = true
 		},
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.CompletionOptions.DisableDefaultCmd = true // there is a verb for it
 	root.SuggestionsMinimumDistance = 2
 	// Not cobra's own flag: to set its text links text/template, and with that every method of every type, 3 MB in all.
 	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print the version")
@@ -95,9 +105,11 @@ Exit codes: 0 fine, 1 not fine, 2 misuse.`,
 	root.PersistentFlags().StringVar(&where.config, "config", def, "the configuration `file`; also from $"+configEnv)
 	root.PersistentFlags().StringVar(&where.share, "share", fallback.Dir, "the `folder` whose profile.yaml and fallback.yaml override the baked-in ones")
 	root.AddCommand(
-		newRun(&where), newStatus(&where), newSlots(&where), newMarks(&where), newHistory(&where),
-		newRetry(&where), newRollback(&where), newSuspend(&where), newResume(&where), newSync(&where), newAccept(&where),
-		without(newValidate(&where), "config"), without(newVersion(), "config", "share"),
+		newRun(&where), newStatus(&where), newWhy(&where), newDiff(&where), newMarks(&where), newHistory(&where), newSlots(&where),
+		newSelfTest(&where), newDoctor(&where),
+		newReconcile(&where), newRetry(&where), newRollback(&where), newSuspend(&where), newResume(&where), newAccept(&where),
+		without(newValidate(&where), "config"), without(newVersion(), "config", "share"), without(newCompletion(), "config", "share"),
+		without(newMan(), "config", "share"),
 	)
 	return root, began
 }

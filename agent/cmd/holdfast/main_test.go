@@ -334,7 +334,8 @@ func TestGuardAnswers(t *testing.T) {
 	b.want(1, []string{"there is no previous release"}, "rollback")
 	b.want(0, []string{"no trials, and no repair", "holdfast resume"}, "suspend", "--for", "2h", "--repair")
 	b.want(0, []string{"Resumed; 1m0s were left"}, "resume")
-	b.want(0, []string{"fetches now"}, "sync")
+	b.want(0, []string{"fetches now"}, "sync", "--no-wait")
+	b.want(0, []string{"Fetched: nothing is declared yet.", "The device is as it is to be."}, "reconcile")
 	b.want(1, []string{"nothing was changed: not a revision"}, "accept", "abc")
 }
 
@@ -356,7 +357,8 @@ func TestJSONOfWhatWasDone(t *testing.T) {
 		"GET /v1/state":  api.State{Phase: api.PhaseIdle, Ledger: l, LastKnownGood: fallback, Fallback: fallback, Lease: lease, Suspended: &api.SuspendedFor{SecondsLeft: 60}},
 		"POST /v1/retry": lease, "POST /v1/rollback": lease, "POST /v1/suspend": api.Suspension{UntilUptimeSeconds: 1e9, Repair: true}, "POST /v1/resume": lease,
 	})
-	b.serve("agent.sock", map[string]any{"GET /v1/status": status.Agent{Declared: &status.Declared{Fields: p.Fallback, Digest: fallback.Digest(), Revision: "123"}},
+	b.serve("agent.sock", map[string]any{"GET /v1/status": status.Agent{Declared: &status.Declared{Fields: p.Fallback, Digest: fallback.Digest(), Revision: "123"},
+		Git: status.Git{State: status.GitOK}, Report: &device.Report{Answered: true}},
 		"POST /v1/reconcile": struct{}{}, "POST /v1/accept": struct{}{}})
 	for _, tt := range []struct {
 		args []string
@@ -495,6 +497,12 @@ func TestNoPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	do := func(args ...string) (int, string) {
+		for { // until no child of another test has the file open for writing, as all have at their start what this process had
+			if err := exec.Command(exe, "-test.list=^$").Run(); !errors.Is(err, unix.ETXTBSY) {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
 		cmd := exec.Command(exe)
 		cmd.Dir = b.dir
 		cmd.Env = append(os.Environ(), asHoldfast+"="+strings.Join(append(args, "--config", b.config, "--share", ""), "\n"))

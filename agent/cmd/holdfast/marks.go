@@ -18,10 +18,10 @@ func newMarks(where *place) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "marks [NUMBER]",
 		Short: "Show what failed here and is not tried again, why, and what lifts it",
-		Long: `Show the marks, oldest first, or the one with that number. A mark says "failed, don't retry" of a set of
-changed fields: while what is declared contains all of the set, those fields stay at last-known-good.
-* is before the marks that hold something now. A retired mark's set is part of last-known-good meanwhile,
-and holds nothing.
+		Long: `Show the marks, oldest first, or the one with that number. A mark says "failed, don't retry" of a
+set of changed fields: while what is declared contains all of the set, those fields stay at
+last-known-good. * is before the marks that hold something now. A retired mark's set is part of
+last-known-good meanwhile, and holds nothing.
 
 A mark is lifted by declaring another value for a field of its set, by raising 'retry:' in the declared
 file, or by 'holdfast retry'.`,
@@ -40,7 +40,7 @@ file, or by 'holdfast retry'.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b := where.open()
-			s := b.sources(cmd.Context(), false)
+			s := b.sources(cmd.Context(), plainly)
 			v := status.Build(s)
 			if err := needLedger("the marks", s, v); err != nil {
 				return err
@@ -75,7 +75,7 @@ file, or by 'holdfast retry'.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print them as JSON")
+	jsonFlag(c, &asJSON)
 	return c
 }
 

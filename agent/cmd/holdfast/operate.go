@@ -1,12 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 
+	"github.com/spf13/cobra"
+
+	"holdfast/agent"
 	"holdfast/agent/status"
 	"holdfast/bootslot/api"
 )
@@ -53,7 +58,23 @@ func (b *board) unasked(err error) error {
 func (b *board) poke(ctx context.Context) (alive bool) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	return b.agent.Reconcile(ctx) == nil
+	_, err := b.agent.Reconcile(ctx, agent.ReconcileRequest{NoFetch: true})
+	return err == nil
+}
+
+// confirmed asks whoever sits at a terminal whether to go on. Nobody else can be asked: a script means what it says.
+func confirmed(cmd *cobra.Command) bool {
+	in, out := cmd.InOrStdin(), cmd.OutOrStdout()
+	if !isTerminal(in) || !isTerminal(out) {
+		return true
+	}
+	fmt.Fprint(out, "Go on? [y/N] ")
+	answer, _ := bufio.NewReader(in).ReadString('\n')
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
+		return true
+	}
+	newPrinter(out).line("Nothing was changed.")
+	return false
 }
 
 // warn says on the way what was wrong with the configuration; the verb goes on.

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -37,6 +35,7 @@ type place struct {
 type board struct {
 	profile  device.Profile
 	config   config.Config
+	patience time.Duration // for an answer of agent and guard each
 	clock    clock.Clock
 	guard    *api.Client
 	agent    *agent.Client
@@ -49,7 +48,7 @@ const askTime = 2 * time.Second
 // open finds out where everything is. A broken configuration is a problem to be told, not the end: the copies that agent and
 // guard keep of the last valid one are as good, and with none of them the defaults.
 func (w place) open() board {
-	b := board{clock: clock.New()}
+	b := board{clock: clock.New(), patience: askTime}
 	var err error
 	if b.profile, err = device.LoadProfile(w.share); err != nil {
 		b.problem("the board's own profile is not used", err)
@@ -99,13 +98,21 @@ func (b *board) parse(name string, data []byte) (bootslot.Release, uint64, error
 // historyForVerdict is how many events are looked through for the last verdict.
 const historyForVerdict = 200
 
-// sources asks agent and guard, both at once, and reads the files of whoever does not answer. history says that the last verdict is
-// wanted, too: without the guard it stands only in a file that may have to be waited for.
-func (b *board) sources(ctx context.Context, history bool) status.Sources {
+// how says how much is to be found out.
+type how int
+
+const (
+	quickly    how = iota // no file that may have to be waited for, and not the device
+	plainly               // what is in force, and what is wished
+	thoroughly            // the last verdict, too
+)
+
+// sources asks agent and guard, both at once, and reads the files of whoever does not answer.
+func (b *board) sources(ctx context.Context, how how) status.Sources {
 	s := status.Sources{Now: b.clock.Now(), Profile: b.profile, Board: b.rules(), Problems: b.problems, DiskWhy: b.diskWhy()}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, askTime)
+		ctx, cancel := context.WithTimeout(ctx, b.patience)
 		defer cancel()
 		st, err := b.guard.State(ctx, nil)
 		if err != nil {
@@ -113,12 +120,12 @@ func (b *board) sources(ctx context.Context, history bool) status.Sources {
 			return
 		}
 		s.Guard = &st
-		if history {
+		if how == thoroughly {
 			s.History, _ = b.guard.History(ctx, historyForVerdict)
 		}
 	})
 	wg.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, askTime)
+		ctx, cancel := context.WithTimeout(ctx, b.patience)
 		defer cancel()
 		a, err := b.agent.Status(ctx, nil)
 		if err != nil {
@@ -132,7 +139,7 @@ func (b *board) sources(ctx context.Context, history bool) status.Sources {
 		s.Access = access(b.config.GuardSocket())
 	}
 	if s.Guard == nil {
-		b.readLedger(&s, history)
+		b.readLedger(&s, how)
 		if sus, left := api.LoadSuspension(b.config.SuspendFile(), b.clock); left > 0 {
 			s.Suspended = &api.SuspendedFor{SecondsLeft: left.Seconds(), Repair: sus.Repair, Who: sus.Who}
 		}
@@ -140,31 +147,24 @@ func (b *board) sources(ctx context.Context, history bool) status.Sources {
 	if s.Agent == nil {
 		s.Declared, s.CloneWhy = b.declared()
 	}
-	if s.Guard == nil && s.Agent == nil {
-		c, err := device.NewClient(device.ClientOptions{URL: b.config.Device.URL, Timeout: b.config.Device.Timeout, Clock: b.clock, Profile: b.profile})
-		if err == nil {
-			ctx, cancel := context.WithTimeout(ctx, askTime)
-			defer cancel()
-			var st device.State
-			if st, err = c.State(ctx); err == nil {
-				s.Device = &st
-			}
-		}
-		if err != nil {
-			s.DeviceWhy = status.OneLine(err.Error())
-		}
+	if s.Guard == nil && s.Agent == nil && how != quickly {
+		s.Device, s.DeviceWhy = b.lookAtDevice(ctx)
 	}
 	return s
 }
 
 // readLedger reads the sidecar, and ledger.db only if that fails or for the history: a guard that hangs keeps it locked.
-func (b *board) readLedger(s *status.Sources, history bool) {
+func (b *board) readLedger(s *status.Sources, how how) {
 	l, err := ledger.ReadSidecar(b.config.LedgerJSON())
 	if err == nil {
 		s.Ledger = &l
-		if !history || s.GuardState != status.ProcessDead {
+		if how != thoroughly || s.GuardState != status.ProcessDead {
 			return
 		}
+	} else if how == quickly {
+		s.NoLedger = errors.Is(err, fs.ErrNotExist)
+		_, s.LedgerWhy = status.Why(err)
+		return
 	}
 	dl, events, derr := ledger.ReadDB(b.config.LedgerDB(), historyForVerdict)
 	if derr == nil {
@@ -192,11 +192,7 @@ func access(socket string) string {
 		if !ok || st.Gid == 0 {
 			break
 		}
-		name := "group " + strconv.FormatUint(uint64(st.Gid), 10)
-		if g, err := user.LookupGroupId(strconv.FormatUint(uint64(st.Gid), 10)); err == nil {
-			name = "group " + g.Name
-		}
-		return fmt.Sprintf("run as root or as a member of the %s, which owns %s", name, path)
+		return fmt.Sprintf("run as root or as a member of the %s, which owns %s", groupName(st.Gid), path)
 	}
 	return "run as root"
 }

@@ -20,9 +20,10 @@ func newRetry(where *place) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "retry",
 		Short: "Let what is declared now have one more trial, past all marks",
-		Long: `Let what is declared now have one more trial, past all marks, pauses and attempts. It is the same leave as a
-raised 'retry:' in the declared file, but for this board alone and for the content that is declared at
-this moment. It is used up by a trial that comes to a conclusion; if it fails, the content is marked again.
+		Long: `Let what is declared now have one more trial, past all marks, pauses and attempts. It is the same
+leave as a raised 'retry:' in the declared file, but for this board alone and for the content that
+is declared at this moment. It is used up by a trial that comes to a conclusion; if it fails, the
+content is marked again.
 
 It does not wait for the trial: 'holdfast status --watch' shows it.
 
@@ -37,7 +38,7 @@ With --json: grant, declared, decision (as in 'holdfast status --json'), agentAn
 				return b.told(err)
 			}
 			alive := b.poke(ctx)
-			v := status.Build(b.sources(ctx, false))
+			v := status.Build(b.sources(ctx, plainly))
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), retried{v.Grant, v.Declared, v.Decision, alive})
 			}
@@ -65,6 +66,6 @@ With --json: grant, declared, decision (as in 'holdfast status --json'), agentAn
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "say what was done as JSON")
+	jsonFlag(c, &asJSON)
 	return c
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,11 +23,22 @@ type rolledBack struct {
 	// RetryNumber is what to write as `retry:` to try the same once more.
 	RetryNumber  uint64 `json:"retryNumber"`
 	AgentAnswers bool   `json:"agentAnswers"`
+	// DryRun says that nothing was done: inForce is what would be.
+	DryRun bool `json:"dryRun,omitempty"`
+	// Changes are the fields that the device is, or would be, changed in by it.
+	Changes []change `json:"changes,omitempty"`
+}
+
+// change is one field that is changed.
+type change struct {
+	Field string `json:"field"`
+	From  string `json:"from"`
+	To    string `json:"to"`
 }
 
 func newRollback(where *place) *cobra.Command {
 	var to string
-	var asJSON bool
+	var asJSON, yes, dryRun bool
 	c := &cobra.Command{
 		Use:   "rollback",
 		Short: "Go back to the previous release, or to the fallback, and stay there",
@@ -39,9 +52,16 @@ only says that the mark stands.
 There is one previous release, and none after a rollback until something passes again; the fallback,
 '--to fallback', is always there.
 
-With --json: ended (trial or returning, if one was open), inForce, mark, retryNumber, agentAnswers.`,
-		Example: `  holdfast rollback
-  holdfast rollback --to fallback`,
+It says first what it is about to do. On a terminal it then asks, unless --yes is given; a script is
+not asked. With --dry-run that is all.
+
+With --json: ended (trial or returning, if one was open), inForce, mark, retryNumber, agentAnswers,
+changes, dryRun.
+
+Exit code 0: it was done, or said. 1: nothing was changed.`,
+		Example: `  holdfast rollback --dry-run
+  holdfast rollback
+  holdfast rollback --to fallback --yes`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if to != "previous" && to != "fallback" {
@@ -54,16 +74,26 @@ With --json: ended (trial or returning, if one was open), inForce, mark, retryNu
 			if err != nil {
 				return b.unasked(err)
 			}
+			plan, err := planRollback(before, to == "fallback")
+			switch {
+			case err != nil && dryRun:
+				return err
+			case err != nil: // the guard has the last word, and the same one
+			case dryRun && asJSON:
+				return printJSON(cmd.OutOrStdout(), plan)
+			case !asJSON:
+				showPlan(newPrinter(cmd.OutOrStdout()), before, plan)
+				if dryRun || !yes && !confirmed(cmd) {
+					return nil
+				}
+			}
 			lease, err := b.guard.Rollback(ctx, api.RollbackRequest{ToFallback: to == "fallback"})
 			if err != nil {
 				return b.told(err)
 			}
 			alive := b.poke(ctx)
-			v := status.Build(b.sources(ctx, false))
-			did := rolledBack{InForce: v.LastKnownGood, RetryNumber: max(v.Spent, retryOf(v)) + 1, AgentAnswers: alive}
-			if before.Phase != api.PhaseIdle {
-				did.Ended = before.Phase
-			}
+			v := status.Build(b.sources(ctx, plainly))
+			did := rolledBack{Ended: plan.Ended, InForce: v.LastKnownGood, RetryNumber: max(v.Spent, retryOf(v)) + 1, AgentAnswers: alive, Changes: plan.Changes}
 			if m, ok := rollbackMark(v.Marks, before, lease.Generation); ok {
 				did.Mark = &m
 			}
@@ -75,8 +105,68 @@ With --json: ended (trial or returning, if one was open), inForce, mark, retryNu
 		},
 	}
 	c.Flags().StringVar(&to, "to", "previous", "`where` to go: previous or fallback")
-	c.Flags().BoolVar(&asJSON, "json", false, "say what was done as JSON")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "say what it would do, and do nothing")
+	completeFlag(c, where, "to", func(known) []string { return []string{"previous", "fallback"} })
+	jsonFlag(c, &asJSON)
 	return c
+}
+
+// planRollback is what a rollback would do now, by the guard's own rules.
+func planRollback(s api.State, toFallback bool) (rolledBack, error) {
+	target, revision := s.LastKnownGood, s.Ledger.Slots[s.Ledger.Active].Revision
+	plan := rolledBack{DryRun: true}
+	switch l := s.Ledger; {
+	case l.Trial != nil:
+		plan.Ended = api.PhaseTrial
+	case l.Returning != nil:
+		plan.Ended = api.PhaseReturning
+	case toFallback:
+		target, revision = s.Fallback, ""
+	case l.Previous == nil:
+		return plan, bootslot.ErrNoPrevious
+	default:
+		target, revision = l.Previous.Release, l.Previous.Revision
+	}
+	if plan.Ended == "" && target.Equal(s.LastKnownGood) {
+		return plan, bootslot.ErrAlreadyThere
+	}
+	plan.InForce = status.Release{Fields: target.Fields, Image: target.Image, Digest: target.Digest(), Revision: revision}
+	for _, name := range slices.Sorted(maps.Keys(target.Fields)) {
+		if from := s.Lease.Fields[name]; from != target.Fields[name] {
+			plan.Changes = append(plan.Changes, change{name, from, target.Fields[name]})
+		}
+	}
+	return plan, nil
+}
+
+// showPlan says what is about to be done.
+func showPlan(p printer, before api.State, plan rolledBack) {
+	switch plan.Ended {
+	case api.PhaseTrial:
+		p.line("This ends the trial of %s and marks its change; last-known-good stays in force.", shortRevision(before.Ledger.Trial.Revision))
+	case api.PhaseReturning:
+		p.line("This stops waiting for the device: the mark of the failed trial stands, and last-known-good stays in force.")
+	default:
+		from := shortRevision(before.Ledger.Slots[before.Ledger.Active].Revision)
+		if from == "-" {
+			from = "what is in force"
+		}
+		to := shortRevision(plan.InForce.Revision)
+		if to == "-" {
+			to = "the fallback"
+		}
+		p.line("This goes back from %s to %s, and marks what is left behind, so that it does not come back by itself.", from, to)
+	}
+	if len(plan.Changes) == 0 {
+		p.line("The device is to be what it is to be now.")
+		return
+	}
+	var parts []string
+	for _, c := range plan.Changes {
+		parts = append(parts, fmt.Sprintf("%s from %s to %s", c.Field, orDash(c.From), c.To))
+	}
+	p.line("The device is changed at once: %s.", strings.Join(parts, ", "))
 }
 
 func showRollback(p printer, b *board, before api.State, did rolledBack) {

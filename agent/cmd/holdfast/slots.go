@@ -18,7 +18,7 @@ func newSlots(where *place) *cobra.Command {
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := where.open()
-			s := b.sources(cmd.Context(), false)
+			s := b.sources(cmd.Context(), plainly)
 			v := status.Build(s)
 			if err := needLedger("the slots", s, v); err != nil {
 				return err
@@ -58,7 +58,7 @@ func newSlots(where *place) *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
+	jsonFlag(c, &asJSON)
 	return c
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,7 +11,7 @@ import (
 
 func newSuspend(where *place) *cobra.Command {
 	var forTime length
-	var repair, asJSON bool
+	var repair, asJSON, yes bool
 	c := &cobra.Command{
 		Use:   "suspend --for DURATION",
 		Short: "Try nothing new for a while; with --repair, leave the device alone altogether",
@@ -21,7 +20,12 @@ stops that, too: then nobody writes to the device once it has read back last-kno
 
 It ends when the time is over, with 'holdfast resume', or with a reboot.
 
-With --json: secondsLeft, until (wall clock), repair (true if that is stopped, too).`,
+With --repair on a terminal it asks first, unless --yes is given: whatever moves the device then,
+nobody puts it back.
+
+With --json: secondsLeft, until (wall clock), repair (true if that is stopped, too).
+
+Exit code 0: it is suspended. 1: nothing was changed.`,
 		Example: `  holdfast suspend --for 2h
   holdfast suspend --for 30m --repair   # somebody works on the greenhouse`,
 		Args: noArguments,
@@ -33,6 +37,12 @@ With --json: secondsLeft, until (wall clock), repair (true if that is stopped, t
 			ctx := cmd.Context()
 			b := where.open()
 			b.warn(newPrinter(cmd.ErrOrStderr()))
+			if repair && !asJSON && !yes {
+				newPrinter(cmd.OutOrStdout()).line("For %s nobody will write to the device: no change is tried, and whatever moves it, nobody puts it back.", d)
+				if !confirmed(cmd) {
+					return nil
+				}
+			}
 			s, err := b.guard.Suspend(ctx, api.SuspendRequest{ForSeconds: d.Seconds(), Repair: repair})
 			if err != nil {
 				return b.told(err)
@@ -56,7 +66,8 @@ With --json: secondsLeft, until (wall clock), repair (true if that is stopped, t
 	}
 	c.Flags().Var(&forTime, "for", "for how long, a `DURATION` such as 2h or 30m (required)")
 	c.Flags().BoolVar(&repair, "repair", false, "stop the repair of drift, too")
-	c.Flags().BoolVar(&asJSON, "json", false, "say what was done as JSON")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	jsonFlag(c, &asJSON)
 	return c
 }
 
@@ -65,55 +76,4 @@ type suspended struct {
 	SecondsLeft float64   `json:"secondsLeft"`
 	Until       time.Time `json:"until"` // wall clock
 	Repair      bool      `json:"repair"`
-}
-
-// resumed is what `holdfast resume --json` says.
-type resumed struct {
-	WasSuspended bool    `json:"wasSuspended"`
-	SecondsLeft  float64 `json:"secondsLeft"` // that were left of it
-	AgentAnswers bool    `json:"agentAnswers"`
-}
-
-func newResume(where *place) *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
-		Use:   "resume",
-		Short: "End a suspension",
-		Long: `End a suspension now. Without one it does nothing.
-
-With --json: wasSuspended, secondsLeft (that were left of it), agentAnswers.`,
-		Example: "  holdfast resume",
-		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			b := where.open()
-			b.warn(newPrinter(cmd.ErrOrStderr()))
-			before, err := b.guard.State(ctx, nil)
-			if err != nil {
-				return b.unasked(err)
-			}
-			if _, err := b.guard.Resume(ctx); err != nil {
-				return b.told(err)
-			}
-			alive := b.poke(ctx)
-			if asJSON {
-				did := resumed{AgentAnswers: alive}
-				if s := before.Suspended; s != nil {
-					did.WasSuspended, did.SecondsLeft = true, s.SecondsLeft
-				}
-				return printJSON(cmd.OutOrStdout(), did)
-			}
-			p := newPrinter(cmd.OutOrStdout())
-			if before.Suspended == nil {
-				p.line("Nothing was suspended.")
-				return nil
-			}
-			p.line("Resumed; %s were left. Drift is repaired at once, and what is declared is tried as soon as the checks have held at rest.",
-				fmt.Sprint((time.Duration(before.Suspended.SecondsLeft * float64(time.Second))).Round(time.Second)))
-			agentNote(p, alive)
-			return nil
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "say what was done as JSON")
-	return c
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -18,11 +19,19 @@ import (
 type printer struct {
 	w      io.Writer
 	colour bool
+	width  int  // of the terminal, 0 if it is none: then nothing is broken into lines
 	ascii  bool // the locale has no °
 }
 
 func newPrinter(w io.Writer) printer {
-	return printer{w: w, colour: isTerminal(w) && os.Getenv("NO_COLOR") == "", ascii: !localeIsUTF8(os.Getenv)}
+	p := printer{w: w, ascii: !localeIsUTF8(os.Getenv)}
+	if isTerminal(w) {
+		p.colour = os.Getenv("NO_COLOR") == ""
+		if size, err := unix.IoctlGetWinsize(int(w.(*os.File).Fd()), unix.TIOCGWINSZ); err == nil {
+			p.width = int(size.Col)
+		}
+	}
+	return p
 }
 
 // localeIsUTF8 reports whether the locale of whoever reads has characters beyond ASCII (locale(7): the first that is set counts).
@@ -39,7 +48,7 @@ func localeIsUTF8(env func(string) string) bool {
 // inASCII spells what Holdfast itself writes beyond ASCII. What people have written (a revision's subject, a file's name) is theirs.
 var inASCII = strings.NewReplacer("·", "-", "°", "", "…", "...", "µ", "u", "–", "-", "—", "-")
 
-func isTerminal(w io.Writer) bool {
+func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
@@ -95,6 +104,24 @@ func (p printer) line(format string, args ...any) {
 	}
 	io.WriteString(p.w, text)
 }
+
+// paragraph writes text behind a sign, broken between words where a terminal ends, the further lines below the first one's text.
+func (p printer) paragraph(sign painted, c paint, text string) {
+	indent := painted(strings.Repeat(" ", utf8.RuneCountInString(colours.ReplaceAllString(string(sign), ""))))
+	room := p.width - len(indent)
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if p.width > 0 && line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > room {
+			p.line("%s%s", sign, p.paint(c, line))
+			sign, line = indent, ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	p.line("%s%s", sign, p.paint(c, line))
+}
+
+// colours are what paint writes.
+var colours = regexp.MustCompile("\x1b\\[[0-9]*m")
 
 // mostLines is how many lines of one text are shown: a file with a hundred errors must not push everything else off the screen.
 const mostLines = 12

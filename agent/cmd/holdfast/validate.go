@@ -42,9 +42,9 @@ func newValidate(where *place) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check declared files as the device would, for a repository's own CI",
-		Long: `Check declared files by the rules of the device, and print every problem as FILE:LINE:COLUMN: what is wrong.
-It asks nobody and needs no configuration: only the profile matters, the baked-in one or that of --share.
-FILE - is standard input.
+		Long: `Check declared files by the rules of the device, and print every problem as FILE:LINE:COLUMN: what
+is wrong. It asks nobody and needs no configuration: only the profile matters, the baked-in one or
+that of --share. FILE - is standard input.
 
 Exit code 0: all files are valid. 1: one is not.`,
 		Example: `  holdfast validate greenhouse.yaml
@@ -94,7 +94,7 @@ Exit code 0: all files are valid. 1: one is not.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print the answer as JSON")
+	jsonFlag(c, &asJSON)
 	return c
 }
 

@@ -42,6 +42,6 @@ func newVersion() *cobra.Command {
 			return printVersion(cmd)
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
+	jsonFlag(c, &asJSON)
 	return c
 }
