@@ -66,24 +66,30 @@ func (w *world) await(t *testing.T, conditions ...string) {
 	}
 }
 
-// procField reads a number of kB or bytes from a file of /proc/PID (proc(5)).
-func (w *world) procField(t *testing.T, who, file, field string) int {
-	t.Helper()
+// procNumber reads a number of kB or bytes from a file of /proc/PID (proc(5)).
+func (w *world) procNumber(who, file, field string) (int, error) {
+	if w.procs[who].state() == "dead" {
+		return 0, fmt.Errorf("%s is not running", who)
+	}
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", w.procs[who].cmd.Process.Pid, file))
 	if err != nil {
-		t.Fatal(err)
+		return 0, err
 	}
 	for line := range strings.Lines(string(b)) {
 		if words := strings.Fields(line); len(words) > 1 && words[0] == field+":" {
-			n, err := strconv.Atoi(words[1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n
+			return strconv.Atoi(words[1])
 		}
 	}
-	t.Fatalf("no %s in /proc/PID/%s", field, file)
-	return 0
+	return 0, fmt.Errorf("no %s in /proc/PID/%s", field, file)
+}
+
+func (w *world) procField(t *testing.T, who, file, field string) int {
+	t.Helper()
+	n, err := w.procNumber(who, file, field)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // files lists every file of the board with what a write would change.

@@ -60,7 +60,7 @@ func sideBySide() string {
 	if raceBuild {
 		return "6"
 	}
-	return "12"
+	return "16"
 }
 
 func TestMain(m *testing.M) {

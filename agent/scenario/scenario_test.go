@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,6 +40,7 @@ func TestScenarios(t *testing.T) {
 	if testing.Short() {
 		t.Skip("scenarios start processes")
 	}
+	t.Parallel()
 	for name := range mains {
 		if _, err := binary(name); err != nil {
 			t.Fatal(err)
@@ -52,16 +54,16 @@ func runScenarios(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The one that waits most often goes first, so that it does not run alone at the end.
-	waits := map[string]int{}
+	// The one that takes longest goes first, so that it does not run alone at the end.
+	takes := map[string]int{}
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		waits[f] = strings.Count(string(b), "\nwait-for ") + strings.Count(string(b), "\nidle ")
+		takes[f] = guess(string(b))
 	}
-	slices.SortStableFunc(files, func(a, b string) int { return waits[b] - waits[a] })
+	slices.SortStableFunc(files, func(a, b string) int { return takes[b] - takes[a] })
 	testscript.RunT(quiet{t}, testscript.Params{
 		Files:               files,
 		WorkdirRoot:         t.TempDir(), // testscript's own stays behind when -run leaves scripts out
@@ -83,6 +85,9 @@ func runScenarios(t *testing.T, dir string) {
 			env.Setenv("STATE", w.stateDir())
 			env.Setenv("RUN", w.runDir())
 			env.Setenv("CONFIG", w.configFile("agent"))
+			env.Setenv("LOGS", w.logs())
+			env.Setenv("CA_FILE", w.upstream.caFile)
+			env.Setenv("KNOWN_HOSTS", w.upstream.ssh.knownHosts)
 			env.Defer(func() {
 				err := w.check()
 				if err != nil {
@@ -96,6 +101,30 @@ func runScenarios(t *testing.T, dir string) {
 			return nil
 		},
 	})
+}
+
+// guess is about how long a script takes, in seconds, by what it waits for.
+func guess(script string) (seconds int) {
+	for line := range strings.Lines(script) {
+		var n int
+		switch commandOf(line) {
+		case "wait-for":
+			seconds += 3
+			if strings.Contains(line, "marks=") || strings.Contains(line, "verdict=failed") {
+				seconds += 10 // a window
+			}
+		case "steady", "fault":
+			seconds++
+		case "idle":
+			fmt.Sscanf(line, "idle %d cycles", &n)
+			seconds += 1 + n/3
+		case "bad-fetches", "other-devices", "big-file":
+			seconds += 5
+		case "stall-network":
+			seconds += 30 // until somebody loses patience
+		}
+	}
+	return seconds
 }
 
 // builtins of testscript that a scenario must not use: stop and skip end it as passed, kill is for exec's children.

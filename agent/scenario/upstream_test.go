@@ -2,9 +2,10 @@ package scenario
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"log"
 	"net"
 	"net/http"
@@ -12,9 +13,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,21 +27,35 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// upstream is the state repository: bare, served by a real git http-backend, reached through a proxy that is the weather.
+// upstream is the state repository: bare, served by a real git http-backend over HTTP and HTTPS and by git-upload-pack over SSH,
+// each through a proxy that is the weather.
 type upstream struct {
 	dir    string // the bare repository
-	url    string // through the proxy
-	answer atomic.Value
+	branch string // the one that pushes go to
+	forge  *forge
+	ssh    *sshServer
+	caFile string
 	log    *os.File
+	out    atomic.Int64 // bytes that have left it
 
 	server  *http.Server
-	backend string // address of the server behind the proxy
-	listen  string // address of the proxy
-	weather *toxiproxy.Proxy
+	doors   map[string]door // by the scheme of their URL
+	weather []*toxiproxy.Proxy
 	pushes  int
 }
 
-const branch = "refs/heads/main"
+// door is an address of the weather, and that of the server behind it.
+type door struct{ listen, behind string }
+
+// url is the repository's, through the weather.
+func (u *upstream) url(scheme string) string {
+	if scheme == "ssh" {
+		return "ssh://git@" + u.doors[scheme].listen + u.dir
+	}
+	return scheme + "://" + u.doors[scheme].listen + "/state.git"
+}
+
+const heads = "refs/heads/"
 
 // gitEnv keeps every git of the harness away from the configuration of whoever runs the tests.
 func gitEnv(more ...string) []string {
@@ -51,18 +68,13 @@ func gitEnv(more ...string) []string {
 
 // newUpstream makes an empty repository in dir and serves it at addr, an IP address of the scenario's own.
 func newUpstream(dir, addr, logFile string) (*upstream, error) {
-	u := &upstream{dir: filepath.Join(dir, "state.git"), listen: net.JoinHostPort(addr, "8418")}
-	u.url = "http://" + u.listen + "/state.git"
-	u.answer.Store("ok")
+	u := &upstream{dir: filepath.Join(dir, "state.git"), branch: "main", caFile: filepath.Join(dir, "ca.pem"), doors: map[string]door{}}
 	if _, err := u.git(nil, "init", "--quiet", "--bare", "--initial-branch=main", u.dir); err != nil {
 		return nil, err
 	}
 	// As the large forges do; what a narrow server does is a test of the fetching itself.
-	for _, kv := range []string{"uploadpack.allowFilter=true", "core.fsync=none"} {
-		k, v, _ := strings.Cut(kv, "=")
-		if _, err := u.git(nil, "config", k, v); err != nil {
-			return nil, err
-		}
+	if err := errors.Join(u.configure("uploadpack.allowFilter", "true"), u.configure("core.fsync", "none")); err != nil {
+		return nil, err
 	}
 	var err error
 	if u.log, err = os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666); err != nil {
@@ -72,54 +84,47 @@ func newUpstream(dir, addr, logFile string) (*upstream, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(addr, "8417"))
+	cert, err := certificate(addr, u.caFile)
 	if err != nil {
 		return nil, err
 	}
-	u.backend = l.Addr().String()
-	u.server = &http.Server{ErrorLog: log.New(u.log, "", 0), Handler: u.handler(&cgi.Handler{
+	behind := map[string]net.Listener{}
+	for scheme, ports := range map[string][2]string{"http": {"8418", "8417"}, "https": {"8428", "8427"}, "ssh": {"8438", "8437"}} {
+		l, err := net.Listen("tcp", net.JoinHostPort(addr, ports[1]))
+		if err != nil {
+			return nil, err
+		}
+		behind[scheme] = counting{l, &u.out}
+		u.doors[scheme] = door{net.JoinHostPort(addr, ports[0]), l.Addr().String()}
+	}
+	u.forge = &forge{answer: "ok", log: u.log, homes: []string{u.doors["http"].listen, u.doors["https"].listen}, other: u.doors["http"].behind, git: &cgi.Handler{
 		Path:   filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"),
 		Dir:    u.dir,
 		Env:    append(gitEnv(), "GIT_PROJECT_ROOT="+dir, "GIT_HTTP_EXPORT_ALL=1"),
 		Logger: log.New(u.log, "", 0),
 		Stderr: u.log,
-	})}
-	go u.server.Serve(l)
+	}}
+	u.server = &http.Server{ErrorLog: log.New(u.log, "", 0), Handler: u.forge}
+	go u.server.Serve(behind["http"])
+	go u.server.Serve(tls.NewListener(behind["https"], &tls.Config{Certificates: []tls.Certificate{cert}}))
+	if u.ssh, err = newSSHServer(dir, u.doors["ssh"].listen, behind["ssh"]); err != nil {
+		return nil, err
+	}
+	go u.ssh.serve()
 	return u, u.setWeather()
 }
 
 func (u *upstream) close() {
-	u.weather.Stop()
+	u.cut()
 	u.server.Close()
+	u.ssh.close()
 	u.log.Close()
 }
 
-// handler puts the answers of a broken forge before git, and logs.
-func (u *upstream) handler(git http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := u.answer.Load().(string)
-		fmt.Fprintf(u.log, "%s %s %s: %s\n", time.Now().Format("15:04:05.000"), r.Method, r.URL.RequestURI(), answer)
-		switch answer {
-		case "ok":
-			// net/http/cgi refuses chunked bodies, which a client may send.
-			body, err := io.ReadAll(io.LimitReader(r.Body, 8<<20))
-			if err != nil {
-				panic(http.ErrAbortHandler)
-			}
-			r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
-			git.ServeHTTP(w, r)
-		case "portal":
-			w.Header().Set("Content-Type", "text/html")
-			io.WriteString(w, "<!DOCTYPE html><title>Welcome to Barn WiFi</title><form>Please log in</form>")
-		default:
-			var code int
-			fmt.Sscan(answer, &code)
-			if code == http.StatusUnauthorized {
-				w.Header().Set("WWW-Authenticate", `Basic realm="forge"`)
-			}
-			http.Error(w, http.StatusText(code), code)
-		}
-	})
+// configure sets one of the repository's own settings (git-config(1)).
+func (u *upstream) configure(key, value string) error {
+	_, err := u.git(nil, "config", key, value)
+	return err
 }
 
 func (u *upstream) git(env []string, args ...string) (string, error) {
@@ -154,13 +159,13 @@ func (u *upstream) commit(folder, message string, orphan bool) (revision string,
 	if revision, err = u.git([]string{"GIT_AUTHOR_DATE=" + date, "GIT_COMMITTER_DATE=" + date}, args...); err != nil {
 		return "", err
 	}
-	_, err = u.git(nil, "update-ref", branch, revision)
+	_, err = u.git(nil, "update-ref", heads+u.branch, revision)
 	return revision, err
 }
 
 // head is the branch's revision, "" if there is no branch.
 func (u *upstream) head() string {
-	rev, err := u.git(nil, "rev-parse", "--verify", "--quiet", branch)
+	rev, err := u.git(nil, "rev-parse", "--verify", "--quiet", heads+u.branch)
 	if err != nil {
 		return ""
 	}
@@ -169,7 +174,7 @@ func (u *upstream) head() string {
 
 // reset makes revision the branch's head again.
 func (u *upstream) reset(revision string) error {
-	_, err := u.git(nil, "update-ref", branch, revision)
+	_, err := u.git(nil, "update-ref", heads+u.branch, revision)
 	return err
 }
 
@@ -178,8 +183,30 @@ func (u *upstream) deleteBranch() error {
 	if _, err := u.git(nil, "update-ref", "refs/heads/elsewhere", u.head()); err != nil {
 		return err
 	}
-	_, err := u.git(nil, "update-ref", "-d", branch)
+	_, err := u.git(nil, "update-ref", "-d", heads+u.branch)
 	return err
+}
+
+// rename gives the branch another name.
+func (u *upstream) rename(to string) error {
+	_, err := u.git(nil, "branch", "-m", u.branch, to)
+	u.branch = to
+	return err
+}
+
+// branches makes n more branches beside ours.
+func (u *upstream) branches(n string) error {
+	count, err := strconv.Atoi(n)
+	if err != nil {
+		return err
+	}
+	var refs strings.Builder
+	fmt.Fprintf(&refs, "# pack-refs with: peeled fully-peeled sorted \n")
+	head := u.head()
+	for i := range count {
+		fmt.Fprintf(&refs, "%s refs/heads/feature/%06d\n", head, i)
+	}
+	return os.WriteFile(filepath.Join(u.dir, "packed-refs"), []byte(refs.String()), 0o666)
 }
 
 // toxic is one kind of bad weather, in toxiproxy's terms.
@@ -189,30 +216,40 @@ type toxic struct {
 	Attributes map[string]any `json:"attributes"`
 }
 
-// setWeather replaces the proxy by one with the given toxics: no toxic is ever added to or removed from open
+// setWeather replaces the proxies by some with the given toxics: no toxic is ever added to or removed from open
 // connections, in which toxiproxy can wait for ever. Connections of before are cut.
 func (u *upstream) setWeather(ts ...toxic) error {
 	u.cut()
-	logger := zerolog.Nop()
-	p := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), logger), "upstream", u.listen, u.backend)
-	for _, t := range ts {
-		b, err := json.Marshal(t)
+	for name, d := range u.doors {
+		p := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), name, d.listen, d.behind)
+		for _, t := range ts {
+			b, err := json.Marshal(t)
+			if err != nil {
+				return err
+			}
+			if _, err := p.Toxics.AddToxicJson(bytes.NewReader(b)); err != nil {
+				return fmt.Errorf("toxic %s: %w", b, err)
+			}
+		}
+		u.weather = append(u.weather, p)
+		err := p.Start()
+		// A child of ours that has been forked and is not its program yet still has the listener of before.
+		for began := time.Now(); errors.Is(err, syscall.EADDRINUSE) && time.Since(began) < 5*time.Second; err = p.Start() {
+			time.Sleep(time.Millisecond)
+		}
 		if err != nil {
 			return err
 		}
-		if _, err := p.Toxics.AddToxicJson(bytes.NewReader(b)); err != nil {
-			return fmt.Errorf("toxic %s: %w", b, err)
-		}
 	}
-	u.weather = p
-	return p.Start()
+	return nil
 }
 
 // cut refuses connections and cuts those there are.
 func (u *upstream) cut() {
-	if u.weather != nil {
-		u.weather.Stop()
+	for _, p := range u.weather {
+		p.Stop()
 	}
+	u.weather = nil
 }
 
 // corruptToxic flips the lowest bit of every Every-th byte of a connection's answers, from byte From on. The first few hundred are HTTP's.
@@ -307,7 +344,7 @@ func TestUpstreamServesAndWeatherStrikes(t *testing.T) {
 	clone := func() (string, error) {
 		n++
 		to := filepath.Join(dir, fmt.Sprint("clone", n))
-		cmd := exec.Command("git", "-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=1", "clone", "--quiet", "--depth=1", u.url, to)
+		cmd := exec.Command("git", "-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=1", "clone", "--quiet", "--depth=1", u.url("http"), to)
 		cmd.Env = gitEnv()
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%w: %s", err, out)
@@ -328,9 +365,9 @@ func TestUpstreamServesAndWeatherStrikes(t *testing.T) {
 			return u.setWeather(toxic{"corrupt", "downstream", map[string]any{"from": 350, "every": 61}})
 		}, false},
 		{"slow", func() error { return u.setWeather(toxic{"latency", "downstream", map[string]any{"latency": 100}}) }, true},
-		{"login page", func() error { u.answer.Store("portal"); return u.setWeather() }, false},
-		{"401", func() error { u.answer.Store("401"); return nil }, false},
-		{"clear again", func() error { u.answer.Store("ok"); return nil }, true},
+		{"login page", func() error { u.forge.set(func() { u.forge.answer = "portal" }); return u.setWeather() }, false},
+		{"401", func() error { u.forge.set(func() { u.forge.answer = "401" }); return nil }, false},
+		{"clear again", func() error { u.forge.set(func() { u.forge.answer = "ok" }); return nil }, true},
 	} {
 		if err := step.set(); err != nil {
 			t.Fatalf("%s: %v", step.weather, err)

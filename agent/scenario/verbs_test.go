@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,17 +32,19 @@ func waitLimit() time.Duration {
 type verb func(w *world, ts *testscript.TestScript, args []string) error
 
 var verbs = map[string]verb{
-	"push":         func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, false, false) },
-	"re-push":      func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, true, false) },
-	"force-push":   func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, false, true) },
-	"reset-branch": plain(1, func(w *world, a []string) error { return w.upstream.reset(a[0]) }),
-	"delete-branch": plain(0, func(w *world, _ []string) error {
-		return w.upstream.deleteBranch()
-	}),
+	"push":          func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, false, false) },
+	"re-push":       func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, true, false) },
+	"force-push":    func(w *world, ts *testscript.TestScript, args []string) error { return w.push(ts, args, false, true) },
+	"reset-branch":  plain(1, func(w *world, a []string) error { return w.upstream.reset(a[0]) }),
+	"delete-branch": plain(0, func(w *world, _ []string) error { return w.upstream.deleteBranch() }),
+	"rename-branch": plain(1, func(w *world, a []string) error { return w.upstream.rename(a[0]) }),
 
-	"cut-network":     plain(0, func(w *world, _ []string) error { w.upstream.cut(); return nil }),
-	"restore-network": plain(0, func(w *world, _ []string) error { w.upstream.answer.Store("ok"); return w.upstream.setWeather() }),
-	"stall-network":   weather(map[string]string{"after": "0"}, func(o map[string]string) []toxic { return []toxic{{"stall", "downstream", numbers(o)}} }),
+	"cut-network": plain(0, func(w *world, _ []string) error { w.upstream.cut(); return nil }),
+	"restore-network": plain(0, func(w *world, _ []string) error {
+		w.upstream.forge.set(func() { w.upstream.forge.answer = "ok" })
+		return w.upstream.setWeather()
+	}),
+	"stall-network": weather(map[string]string{"after": "0"}, func(o map[string]string) []toxic { return []toxic{{"stall", "downstream", numbers(o)}} }),
 	"corrupt-network": weather(map[string]string{"from": "350", "every": "61"}, func(o map[string]string) []toxic {
 		return []toxic{{"corrupt", "downstream", numbers(o)}}
 	}),
@@ -56,11 +57,46 @@ var verbs = map[string]verb{
 		}
 	}),
 	"upstream-answers": plain(1, func(w *world, a []string) error {
-		if ok, _ := regexp.MatchString(`^(ok|portal|[45]\d\d)$`, a[0]); !ok {
-			return fmt.Errorf("%q is not ok, portal or a status", a[0])
+		if !answers.MatchString(a[0]) {
+			return fmt.Errorf("%q is no answer", a[0])
 		}
-		w.upstream.answer.Store(a[0])
+		w.upstream.forge.set(func() { w.upstream.forge.answer = a[0] })
 		return nil
+	}),
+	"upstream-token": plain(2, func(w *world, a []string) error {
+		code, err := strconv.Atoi(a[1])
+		w.upstream.forge.set(func() { w.upstream.forge.token, w.upstream.forge.refusal = a[0], code })
+		return err
+	}),
+	"upstream-config":   plain(2, func(w *world, a []string) error { return w.upstream.configure(a[0], a[1]) }),
+	"upstream-branches": plain(1, func(w *world, a []string) error { return w.upstream.branches(a[0]) }),
+	"ssh-host-key":      plain(0, func(w *world, _ []string) error { return w.upstream.ssh.newHostKey() }),
+	"make-known":        plain(0, func(w *world, _ []string) error { return w.upstream.ssh.makeKnown() }),
+
+	"big-file":      plain(2, func(w *world, a []string) error { return w.bigFile(a[0], a[1]) }),
+	"other-devices": plain(3, func(w *world, a []string) error { return w.otherDevices(a[0], a[1], a[2]) }),
+
+	"steady": func(w *world, ts *testscript.TestScript, args []string) error { return w.waitSteady(args) },
+	"fault":  func(w *world, ts *testscript.TestScript, args []string) error { return w.fault(args) },
+	"fetch":  plain(0, func(w *world, _ []string) error { _, err := w.fetch(); return err }),
+	"bad-fetches": func(w *world, ts *testscript.TestScript, args []string) error {
+		n := 0
+		if len(args) == 2 {
+			n, _ = strconv.Atoi(args[1])
+		}
+		if n == 0 || args[0] != "cut" && args[0] != "damaged" {
+			return fmt.Errorf("bad-fetches cut|damaged N, got %q", args)
+		}
+		return w.badFetches(ts, args[0], n)
+	},
+	"cut-power-in-replacing": plain(1, func(w *world, a []string) error { return w.cutPowerWhile(a[0]) }),
+	"count-traffic":          plain(0, func(w *world, _ []string) error { w.traffic = w.upstream.out.Load(); return nil }),
+	"traffic": plain(1, func(w *world, a []string) error {
+		return atMost(a[0], int(w.upstream.out.Load()-w.traffic), "came from upstream")
+	}),
+	"peak-memory": plain(2, func(w *world, a []string) error {
+		kB, err := w.procNumber(a[0], "status", "VmHWM")
+		return errors.Join(err, atMost(a[1], kB<<10, "of memory was the largest size of "+a[0]))
 	}),
 
 	"boot":      plain(0, func(w *world, _ []string) error { return w.boot() }),
@@ -104,22 +140,18 @@ var verbs = map[string]verb{
 	"battery":        func(w *world, ts *testscript.TestScript, args []string) error { return w.battery.set(args) },
 	"device-speed":   plain(1, func(w *world, a []string) error { w.speed = a[0]; return nil }),
 
-	"wait-for": func(w *world, ts *testscript.TestScript, args []string) error { return w.waitFor(args, waitLimit()) },
-	"expect":   func(w *world, ts *testscript.TestScript, args []string) error { return w.waitFor(args, 0) },
-	"idle":     func(w *world, ts *testscript.TestScript, args []string) error { return w.idle(args) },
-	"trials":   plain(2, func(w *world, a []string) error { return w.trials(a[0], a[1]) }),
-	"count-writes": plain(0, func(w *world, _ []string) error {
-		for who, r := range w.recorders {
-			_, w.countedFrom[who] = r.counts()
-		}
-		return nil
-	}),
-	"writes": func(w *world, ts *testscript.TestScript, args []string) error { return w.writes(args) },
+	"wait-for":     func(w *world, ts *testscript.TestScript, args []string) error { return w.waitFor(args, waitLimit()) },
+	"expect":       func(w *world, ts *testscript.TestScript, args []string) error { return w.waitFor(args, 0) },
+	"idle":         func(w *world, ts *testscript.TestScript, args []string) error { return w.idle(args) },
+	"trials":       plain(2, func(w *world, a []string) error { return w.trials(a[0], a[1]) }),
+	"count-writes": plain(0, func(w *world, _ []string) error { w.countWrites(); return nil }),
+	"writes":       func(w *world, ts *testscript.TestScript, args []string) error { return w.writes(args) },
 	"count-files": plain(0, func(w *world, _ []string) (err error) {
 		w.stateFiles, err = w.filesNow()
 		return err
 	}),
-	"files-untouched": plain(0, func(w *world, _ []string) error { return w.filesUntouched() }),
+	"files-untouched": plain(0, func(w *world, _ []string) error { return w.compareFiles(w.stateFiles, untouched) }),
+	"files-no-larger": plain(0, func(w *world, _ []string) error { return w.compareFiles(w.stateFiles, noLarger) }),
 	"guard-api":       func(w *world, ts *testscript.TestScript, args []string) error { return w.guardAPI(ts, args) },
 }
 
@@ -195,6 +227,7 @@ func (w *world) push(ts *testscript.TestScript, args []string, again, force bool
 		return err
 	}
 	w.story.note("revision %.8s", rev)
+	w.pushed = name
 	ts.Setenv("REV", rev)
 	ts.Setenv("REV_"+strings.ReplaceAll(name, "-", "_"), rev)
 	return nil
@@ -414,6 +447,12 @@ func (w *world) trials(name, want string) error {
 	return nil
 }
 
+func (w *world) countWrites() {
+	for who, r := range w.recorders {
+		_, w.countedFrom[who] = r.counts()
+	}
+}
+
 func (w *world) writes(args []string) error {
 	who := []string{"agent", "guard"}
 	if len(args) == 2 {
@@ -439,9 +478,15 @@ func (w *world) writes(args []string) error {
 	return nil
 }
 
-// filesNow is every file under the state folder with its inode, size and times: whatever is written there changes one of them.
-func (w *world) filesNow() (map[string]string, error) {
-	all := map[string]string{}
+// fileState is what a write to a file changes.
+type fileState struct {
+	inode, size      uint64
+	written, changed syscall.Timespec
+}
+
+// filesNow is every file under the state folder.
+func (w *world) filesNow() (map[string]fileState, error) {
+	all := map[string]fileState{}
 	err := filepath.WalkDir(w.inState(), func(path string, d os.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -451,32 +496,98 @@ func (w *world) filesNow() (map[string]string, error) {
 			return err
 		}
 		st := i.Sys().(*syscall.Stat_t)
-		all[path] = fmt.Sprintf("inode %d, %d bytes, written %d.%09d, changed %d.%09d", st.Ino, st.Size, st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec)
+		all[path] = fileState{st.Ino, uint64(st.Size), st.Mtim, st.Ctim}
 		return nil
 	})
 	return all, err
 }
 
-func (w *world) filesUntouched() error {
+func untouched(was, is fileState) bool { return was == is }
+
+func noLarger(was, is fileState) bool { return is.size <= was.size }
+
+// compareFiles reports files that have changed too much, and new ones.
+func (w *world) compareFiles(before map[string]fileState, same func(was, is fileState) bool) error {
 	now, err := w.filesNow()
 	if err != nil {
 		return err
 	}
-	if len(w.stateFiles) < 3 {
-		return fmt.Errorf("count-files saw %d files", len(w.stateFiles))
+	if len(before) < 3 {
+		return fmt.Errorf("there were %d files", len(before))
 	}
 	var errs []error
-	for path, was := range w.stateFiles {
-		if now[path] != was {
-			errs = append(errs, fmt.Errorf("%s was %s, is %s", path, was, now[path]))
+	for path, was := range before {
+		if is := now[path]; !same(was, is) {
+			errs = append(errs, fmt.Errorf("%s was %+v, is %+v", path, was, is))
 		}
 	}
 	for path := range now {
-		if _, was := w.stateFiles[path]; !was {
+		if _, was := before[path]; !was {
 			errs = append(errs, fmt.Errorf("%s is new", path))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// bigFile makes a file of zeros in the archive; size is like 200MB.
+func (w *world) bigFile(name, size string) error {
+	n, err := bytesOf(size)
+	if err != nil {
+		return err
+	}
+	name = filepath.Join(w.archive, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o777), os.WriteFile(name, nil, 0o666)); err != nil {
+		return err
+	}
+	return os.Truncate(name, int64(n))
+}
+
+// otherDevices adds the files of n other devices to a folder of the archive, of size bytes each.
+func (w *world) otherDevices(folder, n, size string) error {
+	count, err := strconv.Atoi(n)
+	if err != nil {
+		return err
+	}
+	length, err := bytesOf(size)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(w.archive, folder)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	for i := range count {
+		name := fmt.Sprintf("greenhouse-%06d-of-the-growers-at-the-lower-river.yaml", i)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(randomText(length)), 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bytesOf reads a number of bytes such as 700, 64kB or 200MB.
+func bytesOf(s string) (int, error) {
+	unit := 1
+	for suffix, n := range map[string]int{"kB": 1000, "MB": 1000_000} {
+		if rest, ok := strings.CutSuffix(s, suffix); ok {
+			s, unit = rest, n
+		}
+	}
+	n, err := strconv.Atoi(s)
+	return n * unit, err
+}
+
+// atMost reports that there are more bytes than a limit such as <=64MB.
+func atMost(limit string, n int, what string) error {
+	rest, ok := strings.CutPrefix(limit, "<=")
+	most, err := bytesOf(rest)
+	if !ok || err != nil {
+		return fmt.Errorf("%q is not like <=64MB", limit)
+	}
+	if n > most {
+		return fmt.Errorf("%d bytes %s, want %s", n, what, limit)
+	}
+	return nil
 }
 
 func (w *world) guardAPI(ts *testscript.TestScript, args []string) error {

@@ -56,7 +56,10 @@ type world struct {
 	clockDir     string        // where the clock file is
 	wall, uptime time.Duration // offsets in it
 	countedFrom  map[string]int
-	stateFiles   map[string]string // count-files
+	stateFiles   map[string]fileState // count-files
+	traffic      int64                // count-traffic
+	steady       steady
+	pushed       string // the newest folder
 	speed        string
 	binary       func(who string) (string, error) // which build of the mains it runs
 }
@@ -151,8 +154,10 @@ func (w *world) inState(elem ...string) string { // as the harness reaches it
 func (w *world) config(who string, overlay []byte) ([]byte, error) {
 	all := map[string]any{}
 	addresses := fmt.Sprintf("device: {url: 'http://%s'}\nrepository: {url: '%s'}\nstate: %s\nrun: %s\n",
-		w.recorders[who].addr, w.upstream.url, w.stateDir(), w.runDir())
-	places := strings.NewReplacer("$DEVICE", "http://"+w.recorders[who].addr, "$BATTERY", w.battery.url, "$WORK", w.archive)
+		w.recorders[who].addr, w.upstream.url("http"), w.stateDir(), w.runDir())
+	places := strings.NewReplacer("$DEVICE", "http://"+w.recorders[who].addr, "$BATTERY", w.battery.url, "$WORK", w.archive,
+		"$HTTPS", w.upstream.url("https"), "$CA_FILE", w.upstream.caFile,
+		"$SSH_KEY", w.upstream.ssh.keyFile, "$SSH", w.upstream.url("ssh"), "$KNOWN_HOSTS", w.upstream.ssh.knownHosts)
 	for _, part := range []string{template, addresses, string(overlay)} {
 		var m map[string]any
 		part = places.Replace(part)
@@ -300,9 +305,9 @@ func (w *world) powerCut() error {
 	return w.reboot()
 }
 
-// check reports a process that ended by itself.
+// check reports a process that ended by itself, and one that asked a server that it does not know.
 func (w *world) check() error {
-	var errs []error
+	errs := []error{w.upstream.forge.astray()}
 	for _, who := range processNames {
 		if p := w.procs[who]; p != nil {
 			errs = append(errs, p.gone())
