@@ -144,20 +144,13 @@ func oneLine(text string, g status.Git, says []string) error {
 	return nil
 }
 
-// fetch asks for a fetch and waits until one that was asked for has ended.
-func (w *world) fetch() (status.Agent, error) {
+// fetch asks for a fetch and waits until it has ended.
+func (w *world) fetch() (s status.Agent, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit())
 	defer cancel()
 	c := agent.NewClient(filepath.Join(w.runDir(), "agent.sock"))
-	s, err := c.Status(ctx, nil)
-	if err != nil {
-		return s, err
-	}
-	want := s.GitCycles + 1
-	if s.Git.Running {
-		want++
-	}
-	for err = c.Reconcile(ctx); err == nil && s.GitCycles < want; time.Sleep(5 * time.Millisecond) {
+	asked, err := c.Reconcile(ctx, agent.ReconcileRequest{})
+	for ; err == nil && s.GitCycles < asked.Fetch; time.Sleep(5 * time.Millisecond) {
 		s, err = c.Status(ctx, nil)
 	}
 	return s, err

@@ -51,6 +51,9 @@ type spoil struct {
 	at      int    // damaged: this byte of the pack, counted round and round
 }
 
+// answers sets one of answers.
+func (f *forge) answers(answer string) { f.set(func() { f.answer = answer }) }
+
 func (f *forge) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -680,8 +680,8 @@ var kinds = []weatherKind{
 		return s.network(s.minutes(30, 240), "a stalling network", false, toxic{"stall", "downstream", map[string]any{"after": s.r.IntN(700)}})
 	}},
 	{"a broken forge", 2, false, func(s *soak) error {
-		s.w.upstream.answer.Store([]string{"portal", "500", "401", "404"}[s.r.IntN(4)])
-		return s.later(s.minutes(15, 120), "a broken forge", func() error { s.w.upstream.answer.Store("ok"); return nil })
+		s.w.upstream.forge.answers([]string{"portal", "500", "401", "404"}[s.r.IntN(4)])
+		return s.later(s.minutes(15, 120), "a broken forge", func() error { s.w.upstream.forge.answers("ok"); return nil })
 	}},
 
 	{"drift", 10, false, func(s *soak) error {

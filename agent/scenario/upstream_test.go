@@ -365,9 +365,9 @@ func TestUpstreamServesAndWeatherStrikes(t *testing.T) {
 			return u.setWeather(toxic{"corrupt", "downstream", map[string]any{"from": 350, "every": 61}})
 		}, false},
 		{"slow", func() error { return u.setWeather(toxic{"latency", "downstream", map[string]any{"latency": 100}}) }, true},
-		{"login page", func() error { u.forge.set(func() { u.forge.answer = "portal" }); return u.setWeather() }, false},
-		{"401", func() error { u.forge.set(func() { u.forge.answer = "401" }); return nil }, false},
-		{"clear again", func() error { u.forge.set(func() { u.forge.answer = "ok" }); return nil }, true},
+		{"login page", func() error { u.forge.answers("portal"); return u.setWeather() }, false},
+		{"401", func() error { u.forge.answers("401"); return nil }, false},
+		{"clear again", func() error { u.forge.answers("ok"); return nil }, true},
 	} {
 		if err := step.set(); err != nil {
 			t.Fatalf("%s: %v", step.weather, err)

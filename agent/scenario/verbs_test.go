@@ -41,7 +41,7 @@ var verbs = map[string]verb{
 
 	"cut-network": plain(0, func(w *world, _ []string) error { w.upstream.cut(); return nil }),
 	"restore-network": plain(0, func(w *world, _ []string) error {
-		w.upstream.forge.set(func() { w.upstream.forge.answer = "ok" })
+		w.upstream.forge.answers("ok")
 		return w.upstream.setWeather()
 	}),
 	"stall-network": weather(map[string]string{"after": "0"}, func(o map[string]string) []toxic { return []toxic{{"stall", "downstream", numbers(o)}} }),
@@ -60,7 +60,7 @@ var verbs = map[string]verb{
 		if !answers.MatchString(a[0]) {
 			return fmt.Errorf("%q is no answer", a[0])
 		}
-		w.upstream.forge.set(func() { w.upstream.forge.answer = a[0] })
+		w.upstream.forge.answers(a[0])
 		return nil
 	}),
 	"upstream-token": plain(2, func(w *world, a []string) error {
