@@ -127,14 +127,14 @@ func (v *View) markChain(c *Chain, p device.Profile, m bootslot.Mark, events []b
 	set := FieldsText(p, m.Set)
 	if m.Cause == bootslot.CauseOperator {
 		c.say("Mark %d: %s rolled back from %s %s. Against the release that was gone back to, that had set %s.", m.ID, orElse(m.Who, "an operator"),
-			revisionBy(m.Revision, m.Origin), v.when(m.At), set)
+			RevisionBy(m.Revision, m.Origin), v.when(m.At), set)
 		return
 	}
 	end := "failed"
 	if m.Cause == bootslot.CauseAttempts {
 		end = "ended without a conclusion, like all before it,"
 	}
-	c.say("Mark %d: %s set %s, and its trial %s %s.", m.ID, revisionBy(m.Revision, m.Origin), set, end, v.when(m.At))
+	c.say("Mark %d: %s set %s, and its trial %s %s.", m.ID, RevisionBy(m.Revision, m.Origin), set, end, v.when(m.At))
 	switch {
 	case m.Cause == bootslot.CauseAttempts:
 		c.say("Of the last one: %s.", orElse(m.Message, "nothing more is known"))
@@ -202,7 +202,7 @@ func (v *View) freeChain(c *Chain, p device.Profile, field string, events []boot
 	if v.Trial != nil && v.Phase == api.PhaseTrial && slices.Contains(v.Trial.Changed, field) {
 		t := v.Trial
 		c.Field.Revision = t.Candidate.Revision
-		c.say("%s is on trial %s: %s changes it from %s to %s, in attempt %d.", field, v.when(t.At), revisionBy(t.Candidate.Revision, t.Candidate.Origin),
+		c.say("%s is on trial %s: %s changes it from %s to %s, in attempt %d.", field, v.when(t.At), RevisionBy(t.Candidate.Revision, t.Candidate.Origin),
 			orElse(v.LastKnownGood.values()[field], "nothing"), orElse(c.Field.Effective, "nothing"), t.Attempt)
 		if len(t.Convicting) > 0 {
 			c.say("These checks must hold, or it is undone: %s.", strings.Join(t.Convicting, ", "))
@@ -327,11 +327,11 @@ func (v *View) declaredWords() string {
 	if v.Declared == nil {
 		return "nothing"
 	}
-	return revisionBy(v.Declared.Revision, v.Declared.Origin())
+	return RevisionBy(v.Declared.Revision, v.Declared.Origin())
 }
 
-// revisionBy is a revision with what is known of who declared it.
-func revisionBy(r string, o bootslot.Origin) string {
+// RevisionBy is a revision with what is known of who declared it.
+func RevisionBy(r string, o bootslot.Origin) string {
 	return revision(r) + originWords(o)
 }
 

@@ -28,6 +28,9 @@ func (v *View) sentences(s Sources) (summary string, details []string) {
 		}
 		say("to hold for %s before the trial: %s%s", length(d.Awaiting.SoakSeconds), strings.Join(d.Awaiting.Checks, ", "), ahead)
 	}
+	if d := v.Decision; d != nil && len(d.Marks) > 0 {
+		say("'holdfast why %s' tells all about it, 'holdfast diff' shows what differs", d.Held[0].Field)
+	}
 	if v.Device.WriteErrors == 1 {
 		say("the newest write went wrong: %s", v.Device.WriteError)
 	}
@@ -88,7 +91,7 @@ func (v *View) situation() string {
 	case v.Phase == api.PhaseReturning:
 		out := fmt.Sprintf("Returning to last-known-good %s", lkg)
 		if m, ok := v.mark(v.Returning.Mark); ok {
-			out += fmt.Sprintf(": %s %s", revision(m.Revision), m.because())
+			out += ": " + m.because()
 		}
 		return out
 	case !v.Guard.Alive && v.Phase == api.PhaseTrial:
@@ -215,17 +218,21 @@ func (v *View) mark(id uint64) (mark, bool) {
 	return mark{}, false
 }
 
-// because says why a mark stands: the check and what it saw, or who wanted it so.
+// because says why a mark stands: which revision did it, the check and what that saw, or who wanted it so.
 func (m mark) because() string {
+	what := revision(m.Revision)
+	if m.Origin.Author != "" {
+		what += " by " + m.Origin.Author
+	}
 	switch m.Cause {
 	case bootslot.CauseOperator:
-		return "rolled back by an operator" + by(m.Who)
+		return what + " was rolled back by " + orElse(m.Who, "an operator")
 	case bootslot.CauseAttempts:
-		return "all its attempts ended without a conclusion"
+		return "all attempts of " + what + " ended without a conclusion"
 	case bootslot.CauseEnvironment:
-		return "failed " + colonParen(m.Check, m.Message) + ", as last-known-good then did"
+		return what + " failed " + colonParen(m.Check, m.Message) + ", as last-known-good then did"
 	}
-	return "failed " + colonParen(m.Check, m.Message)
+	return what + " failed " + colonParen(m.Check, m.Message)
 }
 
 func colonParen(check, message string) string {

@@ -468,7 +468,7 @@ func (g *Guard) checkStates(now time.Duration) []api.Check {
 				a.Message = m.Message
 			}
 		}
-		if st := g.states[c.Name]; st != nil {
+		if st := g.states[c.Name]; st != nil && st.ok == a.OK { // else it has just changed
 			a.SinceSeconds = (now - st.since).Seconds()
 		}
 		if ill := g.unhealthy[c.Name]; ill != nil && ill.reported {

@@ -134,7 +134,7 @@ func showDiff(p printer, b *board, v status.View, d compared) {
 	case d.Mixed:
 		p.line("%s", p.paint(yellow, "Mixed: no revision has what comes of this, as marks hold a part of it."))
 	}
-	if d.RetryNumber > 0 {
+	if d.RetryNumber > 0 && d.Against.Name == "declared" {
 		p.line("Why, and what lifts it: 'holdfast why %s'.", heldNames(v.Decision.Held)[0])
 	} else if dec := v.Decision; dec != nil && d.Against.Name == "declared" && !d.Same && v.Reason() != "" {
 		p.line("Not tried yet: %s.", v.Reason())

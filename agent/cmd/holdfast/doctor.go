@@ -404,6 +404,9 @@ func (d *examination) checks() {
 		if !bootslot.BuiltIn(c.Name) {
 			configured++
 		}
+		if c.Name == bootslot.AgentAlive && !d.v.Agent.Alive {
+			continue // told already
+		}
 		if c.Known && !c.OK || !c.Known && !strings.HasSuffix(c.Name, selftest.FatalSuffix) {
 			failing = append(failing, c.Name)
 		}
@@ -566,7 +569,12 @@ func pathless(path string, err error) string {
 	return err.Error()
 }
 
-func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+func mebibytes(n int64) string {
+	if n >= 10<<30 {
+		return fmt.Sprintf("%d GiB", n>>30)
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
 
 // groupOf names a file's group.
 func groupOf(fi fs.FileInfo) string {

@@ -36,7 +36,7 @@ func fieldRows(p device.Profile, v status.View, left namedRelease) (rows []field
 			}
 		}
 		r.Same = (r.Declared == r.Effective || left.Fields == nil) && got == r.Effective
-		if v.Decision != nil {
+		if v.Decision != nil && left.Name == "declared" {
 			for _, h := range v.Decision.Held {
 				if h.Field == name {
 					r.held, r.HeldBy = true, h.Mark

@@ -100,7 +100,7 @@ func showMark(p printer, b *board, v status.View, m bootslot.Mark) {
 	case m.Cause != bootslot.CauseOperator && m.Message != "": // an operator's has nothing to add to the cause
 		rows = append(rows, row("why", m.Message))
 	}
-	rows = append(rows, row("revision", shortRevision(m.Revision)))
+	rows = append(rows, row("revision", status.RevisionBy(m.Revision, m.Origin)))
 	for _, r := range []struct {
 		name string
 		r    bootslot.Readings
@@ -117,7 +117,7 @@ func showMark(p printer, b *board, v status.View, m bootslot.Mark) {
 		rows = append(rows, row("contents", strings.Join(digests, " ")))
 	}
 	if !m.At.IsZero() {
-		rows = append(rows, row("when", status.Wall(m.At)))
+		rows = append(rows, row("when", withAgo(v.At, m.At)))
 	}
 	p.table("    ", rows)
 }

@@ -117,7 +117,7 @@ func showStatus(p printer, b *board, v status.View) error {
 	row := func(name, format string, args ...any) []cell {
 		return []cell{{name, faint}, {text: fmt.Sprintf(format, args...)}}
 	}
-	var rows [][]cell
+	rows := [][]cell{row("conditions", "%s", conditionsText(v.Conditions))}
 	if len(v.Device.Readings) > 0 {
 		rows = append(rows, row("readings", "%s", status.ReadingsText(b.profile, v.Device.Readings)))
 	}
@@ -160,7 +160,7 @@ func showStatus(p printer, b *board, v status.View) error {
 		rows = append(rows, row("previous", "%s, content %s", shortRevision(v.Previous.Revision), v.Previous.Digest.Short()))
 	}
 	if l := v.LastVerdict; l != nil {
-		text := fmt.Sprintf("%s, %s, content %s, %s", l.Kind, shortRevision(l.Revision), shortDigest(l.Digest), status.Wall(l.At))
+		text := fmt.Sprintf("%s, %s, content %s, %s", l.Kind, shortRevision(l.Revision), shortDigest(l.Digest), withAgo(v.At, l.At))
 		if l.Check != "" {
 			text += ", " + l.Check
 		}
@@ -187,6 +187,38 @@ func showStatus(p printer, b *board, v status.View) error {
 	rows = append(rows, row("agent", "%s", processText(v.Agent)), row("guard", "%s", processText(v.Guard)))
 	p.table("  ", rows)
 	return nil
+}
+
+// conditionsText is the conditions in one line: "Ready, not Stalled (Held)".
+func conditionsText(conditions []status.Condition) string {
+	var parts []string
+	for _, c := range conditions {
+		text := string(c.Type)
+		switch c.Status {
+		case status.False:
+			text = "not " + text
+		case status.Unknown:
+			text += " unknown"
+		}
+		// What is as everybody hopes needs no reason.
+		hoped := status.True
+		if c.Type == status.Reconciling || c.Type == status.Stalled {
+			hoped = status.False
+		}
+		if c.Status != hoped {
+			text += " (" + c.Reason + ")"
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// withAgo is a time, and how long ago that was if it can be told.
+func withAgo(now, t time.Time) string {
+	if rough := status.Ago(now, t); rough != "" {
+		return status.Wall(t) + " (" + rough + ")"
+	}
+	return status.Wall(t)
 }
 
 func checksText(checks []api.Check) string {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdfast/agent/status"
+	"holdfast/bootslot"
 )
 
 func newWhy(where *place) *cobra.Command {
@@ -44,7 +45,10 @@ Exit code 0: it was told. 1: it cannot be told. 2: there is no such field, or mi
 				return err
 			}
 			// Without the history the trials and the revision that brought a value are not known, and the rest is.
-			events, _, _ := b.history(cmd.Context(), 0)
+			var events []bootslot.Event
+			if v.Guard.State != status.ProcessSilent {
+				events, _, _ = b.history(cmd.Context(), 0)
+			}
 			chain, ok := status.Chain{}, false
 			if id, err := strconv.ParseUint(args[0], 10, 64); err == nil {
 				if chain, ok = v.MarkChain(b.profile, id, events); !ok {
