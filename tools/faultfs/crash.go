@@ -19,6 +19,7 @@ const sector = 512
 // Depth says how many of the states in which power can leave a disk are looked at.
 type Depth struct {
 	All    int // with as many changes that are not durable yet, or fewer, each subset of them is lost
+	Torn   int // in as many places, evenly spread, the newest write is torn
 	Random int // beside the systematic ones, so many at each point in which anything may be lost or torn
 }
 
@@ -73,7 +74,7 @@ func Crashes(log []Op, from int, d Depth) iter.Seq[Image] {
 type change struct {
 	op     Op
 	sure   bool // it is, but lies over one that need not be
-	doomed bool // no later sync makes it so
+	doomed bool // no later sync makes it so (of names, which the file system keeps itself, one does)
 }
 
 func (c change) ofNames() bool {
@@ -116,10 +117,10 @@ func (s *state) apply(op Op) {
 				c.ofNames() && op.Kind == SyncFolder && (parent(c.op.Path) == op.Path || c.op.To != "" && parent(c.op.To) == op.Path)
 			switch {
 			case !of || c.sure || c.doomed:
-			case op.Failed:
-				c.doomed = true
-			default:
+			case !op.Failed:
 				c.sure = true
+			case !c.ofNames():
+				c.doomed = true
 			}
 		}
 		s.fold()
@@ -238,10 +239,13 @@ func (s *state) images(after int, d Depth, random *rand.Rand, yield func(Image) 
 			}
 		}
 	}
-	// The newest write is torn, at each of its sectors and from either end; what came before it is there, or not.
+	// The newest write is torn, from either end; what came before it is there, or not.
 	if n > 0 {
-		last := s.pending[open[n-1]].op
-		for at := 1; at < sectors(last); at++ {
+		k := sectors(s.pending[open[n-1]].op)
+		for at := 1; at < k; at += max(1, k/max(1, d.Torn)) {
+			if d.Torn == 0 {
+				break
+			}
 			for _, t := range []pick{
 				{true, func(i int) bool { return i < at }, fmt.Sprintf("<%d", at)},
 				{true, func(i int) bool { return i >= at }, fmt.Sprintf("≥%d", at)},

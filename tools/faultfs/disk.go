@@ -52,6 +52,7 @@ type Disk struct {
 	counts Counts
 	files  int
 	fault  *Fault
+	there  int // files that there were when it began
 	missed int // calls that the fault has let through
 	hit    int // and those that it has not
 }
@@ -65,10 +66,10 @@ func (d *Disk) Len(_ int, reply *int) error {
 	return nil
 }
 
-func (d *Disk) Log(_ int, reply *[]Op) error {
+func (d *Disk) Log(from int, reply *[]Op) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	*reply = slices.Clone(d.ops)
+	*reply = slices.Clone(d.ops[from:])
 	return nil
 }
 
@@ -82,7 +83,7 @@ func (d *Disk) Counted(_ int, reply *Counts) error {
 func (d *Disk) Fail(f Fault, _ *int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.fault, d.missed, d.hit = &f, 0, 0
+	d.fault, d.there, d.missed, d.hit = &f, d.files, 0, 0
 	return nil
 }
 
@@ -98,7 +99,7 @@ func (d *Disk) do(op Op, act func()) syscall.Errno {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.counts[op.Kind]++
-	errno := d.fails(op.Kind)
+	errno := d.fails(op)
 	op.Failed = errno != 0
 	if op.Kind.Changes() {
 		d.ops = append(d.ops, op)
@@ -109,8 +110,9 @@ func (d *Disk) do(op Op, act func()) syscall.Errno {
 	return errno
 }
 
-func (d *Disk) fails(k Kind) syscall.Errno {
-	if d.fault == nil || d.fault.Reading == k.Changes() {
+func (d *Disk) fails(op Op) syscall.Errno {
+	if d.fault == nil || d.fault.Reading == op.Kind.Changes() ||
+		d.fault.Of != "" && (path.Base(op.Path) != d.fault.Of || op.Kind != Read || op.File > d.there) {
 		return 0
 	}
 	if d.missed < d.fault.After || d.hit > 0 && !d.fault.Stays {
@@ -267,7 +269,7 @@ func (f *file) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, sys
 }
 
 func (f *file) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int64) (r fuse.ReadResult, errno syscall.Errno) {
-	errno = f.disk.do(Op{Kind: Read, Path: f.path()}, func() {
+	errno = f.disk.do(Op{Kind: Read, File: f.number, Path: f.path()}, func() {
 		n := copy(dest, f.data[min(off, int64(len(f.data))):])
 		r = fuse.ReadResultData(dest[:n])
 	})

@@ -13,8 +13,8 @@
 // What was synced is there: the content of a file after fsync or fdatasync of that file, a name (made, changed or taken away) after fsync of its
 // folder. Of all else any part may be there, whatever the order in which it was done: each write whole, not at all, or torn between two
 // sectors of 512 bytes; each name as it was or as it became; a name without its content. That is more than any one file system does; a program
-// that stands it needs to know nothing of the file system below. What was given to a sync that failed may be there or not for ever: the kernel
-// forgets after it, and a sync that succeeds later says nothing of it.
+// that stands it needs to know nothing of the file system below. Content that was given to a sync that failed may be there or not for ever: the
+// kernel forgets it then, and a sync that succeeds later says nothing of it.
 //
 // # Why a process of its own
 //
@@ -91,9 +91,10 @@ func (o Op) String() string {
 
 // Fault says which call fails, and how.
 type Fault struct {
-	Reading bool // it is of those that change nothing; else of those that need a disk that can be written
-	After   int  // as many of them succeed first
-	Stays   bool // all after it fail as well
+	Reading bool   // it is of those that change nothing; else of those that need a disk that can be written
+	Of      string // it reads from a file that is there now and has this name, in whatever folder: a dead block; "" for any call
+	After   int    // as many of them succeed first
+	Stays   bool   // all after it fail as well
 	Errno   syscall.Errno
 }
 
@@ -203,9 +204,9 @@ func (fs *FS) Len() (n int) {
 	return n
 }
 
-// Log is what was done so far to the disk, oldest first.
-func (fs *FS) Log() (ops []Op) {
-	fs.call("Log", 0, &ops)
+// Log is what was done to the disk, oldest first, without the first from calls.
+func (fs *FS) Log(from int) (ops []Op) {
+	fs.call("Log", from, &ops)
 	return ops
 }
 

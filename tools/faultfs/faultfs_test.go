@@ -62,7 +62,7 @@ func TestACallIsCarriedOutAndLogged(t *testing.T) {
 		t.Errorf("removed, Stat = %v", err)
 	}
 	var got []string
-	for _, op := range fs.Log() {
+	for _, op := range fs.Log(0) {
 		got = append(got, op.String())
 	}
 	want := "mkdir d; create d/f; write d/f [3,8); truncate d/f to 8192; write d/f [3,5); allocate d/f; sync d/f; close d/f; rename d/f to d/f2; sync folder d; remove d/f2"
@@ -83,7 +83,7 @@ func TestACallFailsWhenItIsToldTo(t *testing.T) {
 		if err := write(what); !errors.Is(err, syscall.EIO) {
 			t.Errorf("call %d: %v, want EIO", after, err)
 		}
-		if log := fs.Log()[from:]; log[after].Kind.String() != what || !log[after].Failed {
+		if log := fs.Log(from); log[after].Kind.String() != what || !log[after].Failed {
 			t.Errorf("call %d: %v", after, log)
 		}
 		if err := write(what + "2"); err != nil {
@@ -108,6 +108,18 @@ func TestACallFailsWhenItIsToldTo(t *testing.T) {
 	fs.Fail(Fault{Reading: true, Errno: syscall.EIO, Stays: true})
 	if _, err := os.ReadFile(filepath.Join(fs.Dir, "last")); !errors.Is(err, syscall.EIO) {
 		t.Errorf("reading a bad disk: %v", err)
+	}
+	fs.Fail(Fault{Of: "last", Reading: true, Errno: syscall.EIO, Stays: true})
+	must(t, write("more"))
+	if _, err := os.ReadFile(filepath.Join(fs.Dir, "more")); err != nil {
+		t.Errorf("reading another file: %v", err)
+	}
+	if _, err := os.ReadFile(filepath.Join(fs.Dir, "last")); !errors.Is(err, syscall.EIO) {
+		t.Errorf("reading the bad file: %v", err)
+	}
+	must(t, os.Rename(filepath.Join(fs.Dir, "more"), filepath.Join(fs.Dir, "last")))
+	if _, err := os.ReadFile(filepath.Join(fs.Dir, "last")); err != nil {
+		t.Errorf("reading the file that has its name now: %v", err)
 	}
 	fs.Heal()
 	must(t, write("more"))
@@ -172,12 +184,12 @@ func TestWhatAPowerCutLeaves(t *testing.T) {
 		"removed":                               {append(base, Op{Kind: Remove, File: 1, Path: "f"}), " | f=a."},
 		"in a folder whose name is not durable": {[]Op{{Kind: Mkdir, Path: "d"}, create(1, "d/f"), write(1, "a"), sync, {Kind: SyncFolder, Path: "d"}}, " | d/ d/f=a."},
 	} {
-		if got := strings.Join(states(tt.log, len(tt.log), Depth{All: 6}), " | "); got != tt.want {
+		if got := strings.Join(states(tt.log, len(tt.log), Depth{All: 6, Torn: 8}), " | "); got != tt.want {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)
 		}
 	}
 	// Each point of a log is a power cut of its own.
-	if got := strings.Join(states(base, 0, Depth{All: 6}), " | "); got != " | f= | f=a." {
+	if got := strings.Join(states(base, 0, Depth{All: 6, Torn: 8}), " | "); got != " | f= | f=a." {
 		t.Errorf("at any point: %s", got)
 	}
 	// Where there is too much for all of it, what is drawn by lot is the same each time.
