@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"holdfast/device"
@@ -50,7 +49,7 @@ func keep(path string, data []byte) error {
 	if old, err := strictyaml.ReadFile(path, Limit); err == nil && bytes.Equal(old, data) {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := durable.MakeFolder(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	// And if power fails now? The old copy is whole, or the new one is: both are valid.

@@ -2,9 +2,13 @@
 package durable
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // Replace makes data the content of the file at path, with mode perm. When it returns nil the content is on the disk.
@@ -46,6 +50,36 @@ func SyncFolder(path string) error {
 		return fmt.Errorf("cannot sync the folder %s: %w", path, err)
 	}
 	return nil
+}
+
+// MakeFolder makes the folder at path, with mode perm, and those above it that are missing.
+//
+// And if power fails now? What is stored in a folder is no safer than the folder's name, so that is made durable before anything can be in it; and at each
+// call, as whoever made it may have been killed before he came to that.
+func MakeFolder(path string, perm os.FileMode) error {
+	parent := filepath.Dir(path)
+	err := os.Mkdir(path, perm)
+	if errors.Is(err, fs.ErrNotExist) && parent != path {
+		if err := MakeFolder(parent, perm); err != nil {
+			return err
+		}
+		err = os.Mkdir(path, perm)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		if info, err := os.Stat(path); err != nil {
+			return err
+		} else if !info.IsDir() {
+			return &fs.PathError{Op: "mkdir", Path: path, Err: unix.ENOTDIR}
+		}
+		if err := SyncFolder(parent); !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+		return nil // it is somebody else's, who made it
+	}
+	if err != nil {
+		return err
+	}
+	return SyncFolder(parent)
 }
 
 // SetAside renames a bad file to path.bad, replacing an older one, so that it can be looked at and is never in the way. It returns the new name.
