@@ -39,6 +39,7 @@ var layers = []struct{ path, why string }{
 	{"device/dashboard", "the digital twin"},
 	{"device", "the contract"},
 	{"image/fallback", "the baked-in configuration"},
+	{"device/boltfile", "what bbolt may be trusted with"},
 	{"device/strictyaml", "how YAML is read"},
 	{"device/durable", "how small files are replaced"},
 	{"device/clock", "time"},
@@ -51,7 +52,7 @@ var onlyIn = []struct {
 	why     string
 }{
 	{"github.com/go-git/", []string{"agent/gitclone", "agent/gitclone/boltstore"}, "git is hostile input: it ends where it is verified"},
-	{"go.etcd.io/bbolt", []string{"agent/gitclone/boltstore", "bootslot/ledger"}, "who writes to disk is known: one store a process"},
+	{"go.etcd.io/bbolt", []string{"agent/gitclone/boltstore", "bootslot/ledger", "device/boltfile"}, "who writes to disk is known: one store a process"},
 	{"github.com/spf13/cobra", []string{"agent/cmd/holdfast"}, "the guard stays small"},
 	{"github.com/Shopify/toxiproxy", []string{"agent/scenario"}, "for tests alone"},
 	{"github.com/hanwen/go-fuse", []string{"tools/faultfs"}, "for tests alone"},

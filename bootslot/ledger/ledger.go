@@ -24,6 +24,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,10 +35,10 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
 	"holdfast/bootslot"
+	"holdfast/device/boltfile"
 	"holdfast/device/durable"
 )
 
@@ -72,15 +73,17 @@ func (e *FoundError) Error() string {
 
 // Store is the two files, open.
 type Store struct {
-	db      *bolt.DB
+	db      *file
 	dbPath  string
 	sidecar string
 	// whole is the newest record that both files have held, or, before they ever did, the one in force; to rebuild them from.
 	whole []byte
 	// madeUp says that whole is a new ledger only because neither file could be read.
 	madeUp bool
-	// undo are the events that stand in ledger.db of a record that did not get into the sidecar: nobody has acted on it.
+	// undo are the events that stand, or may stand, in ledger.db of a record that was not saved: nobody has acted on it.
 	undo []change
+	// unsure says that the last commit failed: it may stand in the kernel's memory, where bbolt looks, and not on the disk.
+	unsure bool
 	// beforeWrite is called with the name of each durable write right before it; a test cuts the power there.
 	beforeWrite func(what string) error
 	notices     []string
@@ -101,7 +104,7 @@ func (s *Store) note(format string, args ...any) {
 }
 
 func (s *Store) open() (bootslot.Ledger, error) {
-	dirErr := os.MkdirAll(filepath.Dir(s.dbPath), 0o750)
+	dirErr := durable.MakeFolder(filepath.Dir(s.dbPath), 0o750)
 	side, sideRaw, sideErr := readSidecar(s.sidecar)
 	if sideErr != nil && !errors.Is(sideErr, fs.ErrNotExist) {
 		if bad, err := setAside(s.sidecar, sideErr); err == nil {
@@ -110,7 +113,7 @@ func (s *Store) open() (bootslot.Ledger, error) {
 			s.note("%s is not readable (%v)", s.sidecar, sideErr)
 		}
 	}
-	main, mainRaw, mainErr := s.openDB()
+	main, mainRaw, mainErr := s.openDB(sideErr == nil)
 	if errors.Is(mainErr, ErrLocked) {
 		return bootslot.Ledger{}, mainErr
 	}
@@ -161,6 +164,9 @@ func (s *Store) open() (bootslot.Ledger, error) {
 		}
 	}
 	s.whole = raw
+	if s.madeUp && isSystem(sideErr) {
+		dirErr = errors.Join(dirErr, sideErr) // the record may be in there, and come to light
+	}
 	err := s.bring(raw, mainRaw, sideRaw, dirErr)
 	if found != nil {
 		return l, found
@@ -200,52 +206,65 @@ func setAside(path string, why error) (bad string, err error) {
 	return durable.SetAside(path)
 }
 
-// openDB opens ledger.db and reads its record. A damaged file is set aside first, because bbolt keeps a lock on one in which it has panicked.
-func (s *Store) openDB() (l bootslot.Ledger, raw []byte, err error) {
+// openDB opens ledger.db and reads its record. A damaged file is set aside; one that the disk cannot read any more as well if there is another copy of the
+// record: it would stand in the way for ever.
+func (s *Store) openDB(copied bool) (l bootslot.Ledger, raw []byte, err error) {
 	if _, err := os.Stat(s.dbPath); err != nil {
 		return l, nil, err
 	}
-	var db *bolt.DB
+	var db *file
 	err = protect(func() (err error) {
-		db, err = bolt.Open(s.dbPath, 0o640, options(false))
-		if err != nil {
+		if db, err = open(s.dbPath, false, false); err != nil {
 			return err
 		}
-		l, raw, err = readRecord(db)
-		return err
+		if l, raw, err = readRecord(db.DB); err != nil {
+			return err
+		}
+		return checkHistory(db.DB)
 	})
 	switch {
 	case err == nil:
 		s.db = db
 		return l, raw, nil
-	case errors.Is(err, bolterrors.ErrTimeout):
+	case errors.Is(err, boltfile.ErrLocked):
 		return l, nil, ErrLocked
 	case isSystem(err):
 		// The disk's fault, not the file's: look at it without writing.
 		readErr := protect(func() error {
-			ro, err := bolt.Open(s.dbPath, 0o640, options(true))
+			ro, err := open(s.dbPath, true, false)
 			if err != nil {
 				return err
 			}
 			defer ro.Close()
-			l, raw, err = readRecord(ro)
+			l, raw, err = readRecord(ro.DB)
 			return err
 		})
 		if readErr == nil {
 			s.note("%s cannot be opened for writing: %v", s.dbPath, err)
 			return l, raw, nil
 		}
-		return l, nil, readErr
+		if err = readErr; !copied || !errors.Is(err, unix.EIO) {
+			return l, nil, err
+		}
 	}
 	if db != nil {
-		go protect(db.Close) // may hang on a file in which bbolt has panicked
+		db.discard(err)
 	}
-	bad, aerr := durable.SetAside(s.dbPath)
-	if aerr != nil {
-		return l, nil, fmt.Errorf("%w; and it cannot be set aside: %w", err, aerr)
+	if bad, aerr := durable.SetAside(s.dbPath); aerr == nil {
+		s.note("%s is damaged (%v) and was set aside as %s", s.dbPath, err, bad)
+	} else {
+		s.note("%s is damaged (%v)", s.dbPath, err)
+		err = fmt.Errorf("%w; and it cannot be set aside: %w", err, aerr)
 	}
-	s.note("%s is damaged (%v) and was set aside as %s", s.dbPath, err, bad)
+	if raw != nil {
+		return l, raw, nil // it is the history that is
+	}
 	return l, nil, err
+}
+
+// isDamage reports whether err is about what is in the file.
+func isDamage(err error) bool {
+	return errors.As(err, new(panicError)) || errors.Is(err, boltfile.ErrDamaged)
 }
 
 // isSystem tells a fault of the disk or of rights from a damaged file.
@@ -258,8 +277,41 @@ func isSystem(err error) bool {
 	return false
 }
 
-func options(readOnly bool) *bolt.Options {
-	return &bolt.Options{Timeout: lockWait, ReadOnly: readOnly, FreelistType: bolt.FreelistMapType, MaxSize: maxFile}
+// file is a bbolt file that is open.
+type file struct {
+	*bolt.DB
+	f *os.File
+}
+
+// open opens a file with bbolt, if bbolt may see it. If bbolt panics over it all the same, it is let go of: the lock would shut this process out as well, and
+// the file may only have been unreadable for a moment.
+func open(path string, readOnly, fresh bool) (*file, error) {
+	var db file
+	err := protect(func() (err error) {
+		db.DB, err = bolt.Open(path, 0o640, &bolt.Options{Timeout: lockWait, ReadOnly: readOnly, FreelistType: bolt.FreelistMapType, MaxSize: maxFile,
+			OpenFile: boltfile.Opener(&db.f, lockWait, fresh)})
+		return err
+	})
+	if errors.As(err, new(panicError)) && db.f != nil {
+		_ = boltfile.LetGo(db.f)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &db, nil
+}
+
+// check looks again before bbolt does: what it reads is not in its memory but in a file, and what is in a file can change under it.
+func (f *file) check() error { return boltfile.CheckFile(f.f) }
+
+// discard closes a file about which there was err. After a panic bbolt's own Close can wait for ever, and the lock would shut this process out if the file cannot
+// be set aside.
+func (f *file) discard(err error) {
+	if errors.As(err, new(panicError)) {
+		_ = boltfile.LetGo(f.f) // its mapping is lost to this process, once per damage
+		return
+	}
+	_ = protect(f.Close)
 }
 
 // create makes ledger.db under a temporary name and renames it, because a power cut in bbolt's very first write leaves a file that it cannot open. And if
@@ -276,7 +328,7 @@ func (s *Store) create(raw []byte) error {
 		return err
 	}
 	err := protect(func() error {
-		db, err := bolt.Open(tmp, 0o640, options(false))
+		db, err := open(tmp, false, true)
 		if err != nil {
 			return err
 		}
@@ -304,10 +356,9 @@ func (s *Store) create(raw []byte) error {
 	if err := durable.SyncFolder(filepath.Dir(s.dbPath)); err != nil {
 		return err
 	}
-	return protect(func() (err error) {
-		s.db, err = bolt.Open(s.dbPath, 0o640, options(false))
-		return err
-	})
+	db, err := open(s.dbPath, false, false)
+	s.db = db
+	return err
 }
 
 // Save stores the outcome of a transition. When it returns nil both files hold it, and only then may the caller act on it.
@@ -371,12 +422,15 @@ func (s *Store) put(raw []byte, events []bootslot.Event) error {
 	if err := s.beforeWrite("commit"); err != nil {
 		return err
 	}
-	var written []change
 	update := func() error {
-		return protect(func() error {
+		standing, written := s.undo, []change(nil)
+		err := protect(func() error {
+			if err := s.db.check(); err != nil {
+				return err
+			}
 			return s.db.Update(func(tx *bolt.Tx) (err error) {
 				if raw != nil {
-					if err := takeBack(tx, s.undo); err != nil {
+					if standing, err = takeBack(tx, s.undo); err != nil {
 						return err
 					}
 				}
@@ -384,17 +438,29 @@ func (s *Store) put(raw []byte, events []bootslot.Event) error {
 				return err
 			})
 		})
-	}
-	err := update()
-	if err == nil && raw != nil {
-		s.undo = written
-	}
-	if !errors.As(err, new(panicError)) {
+		if raw != nil && err == nil {
+			s.undo = written
+		} else if raw != nil {
+			// Of a commit that fails at its last write or sync bbolt goes on with what it has written, of any other with what was there: either may stand.
+			s.undo = append(standing, written...)
+		}
+		s.unsure = err != nil
 		return err
 	}
-	old := s.db
-	go protect(old.Close)
-	s.db = nil
+	var err error
+	if s.unsure {
+		err = s.makeSure()
+	}
+	if err == nil {
+		err = update()
+	}
+	if !isDamage(err) {
+		return err
+	}
+	if s.db != nil {
+		s.db.discard(err)
+	}
+	s.db, s.unsure = nil, false
 	bad, aerr := durable.SetAside(s.dbPath)
 	if aerr != nil {
 		return errors.Join(err, aerr)
@@ -404,9 +470,39 @@ func (s *Store) put(raw []byte, events []bootslot.Event) error {
 	if err := s.create(s.whole); err != nil {
 		return err
 	}
-	if err = update(); err == nil && raw != nil {
-		s.undo = written
+	return update()
+}
+
+// makeSure makes ledger.db on the disk what it is in the kernel's memory, after a commit that failed. Which of the two states bbolt goes on with is said by its
+// two meta pages, and the kernel does not try again to write a page that it could not: a sync would succeed without it, and bbolt would
+// overwrite what the state on the disk still needs. So both are written anew.
+//
+// And if power fails now? What is written is what is there or what the failed commit has written: either state is whole.
+func (s *Store) makeSure() error {
+	size := 2 * s.db.Info().PageSize
+	f, err := os.OpenFile(s.dbPath, os.O_RDWR, 0)
+	if err != nil {
+		return err
 	}
+	metas := make([]byte, size)
+	_, err = io.ReadFull(f, metas)
+	if err == nil {
+		_, err = f.WriteAt(metas, 0)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	// What bbolt remembers of free pages is of one of the two states: it reads that anew.
+	old := s.db
+	s.db = nil
+	if err := protect(old.Close); err != nil {
+		return err
+	}
+	s.db, err = open(s.dbPath, false, false)
+	s.unsure = err != nil
 	return err
 }
 
@@ -433,7 +529,10 @@ func (s *Store) History(n int) (events []bootslot.Event, err error) {
 		return nil, errors.New("the history cannot be read: the ledger is not open")
 	}
 	err = protect(func() (err error) {
-		events, err = readHistory(s.db, n)
+		if err := s.db.check(); err != nil {
+			return err
+		}
+		events, err = readHistory(s.db.DB, n)
 		return err
 	})
 	return events, err
@@ -459,18 +558,18 @@ func ReadDB(path string, n int) (l bootslot.Ledger, events []bootslot.Event, err
 		return l, nil, err
 	}
 	err = protect(func() error {
-		db, err := bolt.Open(path, 0, options(true))
-		if errors.Is(err, bolterrors.ErrTimeout) {
+		db, err := open(path, true, false)
+		if errors.Is(err, boltfile.ErrLocked) {
 			return ErrLocked
 		}
 		if err != nil {
 			return err
 		}
 		defer db.Close()
-		if l, _, err = readRecord(db); err != nil {
+		if l, _, err = readRecord(db.DB); err != nil {
 			return err
 		}
-		events, err = readHistory(db, n)
+		events, err = readHistory(db.DB, n)
 		return err
 	})
 	return l, events, err
@@ -520,52 +619,57 @@ func readRecord(db *bolt.DB) (l bootslot.Ledger, raw []byte, err error) {
 			return errors.New("it has no record")
 		}
 		l, raw, err = unseal(bytes.Clone(b.Get(keyLedger)))
-		if err != nil {
-			return err
-		}
-		// Walk the history, too: a damaged page is better found now than in the middle of a verdict.
-		if h := tx.Bucket(bucketHistory); h != nil {
-			return h.ForEach(func(k, v []byte) error {
-				if len(k) != 8 {
-					return errors.New("its history is damaged")
-				}
-				return nil
-			})
-		}
-		return nil
+		return err
 	})
 	return l, raw, err
+}
+
+// checkHistory says whether the history can be read and added to: that is better found now than in the middle of a verdict.
+func checkHistory(db *bolt.DB) error {
+	return db.View(func(tx *bolt.Tx) error {
+		h := tx.Bucket(bucketHistory)
+		if h == nil {
+			return nil
+		}
+		return h.ForEach(func(k, v []byte) error {
+			if len(k) != 8 || v == nil || binary.BigEndian.Uint64(k) > h.Sequence() {
+				return errors.New("its history is damaged")
+			}
+			return nil
+		})
+	})
 }
 
 // change is what one event did to the history: the value at key was before (nil: there was none) and is now.
 type change struct{ key, before, now []byte }
 
-// takeBack undoes changes that nobody has acted on, as far as nothing else was written there since.
-func takeBack(tx *bolt.Tx, undo []change) error {
+// takeBack undoes changes that nobody has acted on, as far as they stand there and nothing else was written since. It returns those.
+func takeBack(tx *bolt.Tx, undo []change) (standing []change, err error) {
 	h := tx.Bucket(bucketHistory)
 	if h == nil {
-		return nil
+		return nil, nil
 	}
 	for _, c := range slices.Backward(undo) {
 		if !bytes.Equal(h.Get(c.key), c.now) {
 			continue
 		}
+		standing = slices.Insert(standing, 0, c)
 		if c.before != nil {
 			if err := h.Put(c.key, c.before); err != nil {
-				return err
+				return undo, err
 			}
 			continue
 		}
 		if err := h.Delete(c.key); err != nil {
-			return err
+			return undo, err
 		}
 		if seq := binary.BigEndian.Uint64(c.key); seq == h.Sequence() {
 			if err := h.SetSequence(seq - 1); err != nil {
-				return err
+				return undo, err
 			}
 		}
 	}
-	return nil
+	return standing, nil
 }
 
 // putRecord stores raw (nil: the record stays) and appends events; one that repeats the last one is counted there. It returns what that did to the history.

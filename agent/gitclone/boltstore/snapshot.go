@@ -9,6 +9,8 @@ import (
 
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+
+	"holdfast/device/boltfile"
 )
 
 // Snapshot opens a copy in memory of the file, for reading: by a command while the agent may hold the lock, and by the
@@ -47,13 +49,13 @@ func snapshot(path string, o Options) (*Store, error) {
 	if n, err := io.Copy(to, from); err != nil {
 		_ = to.Close()
 		return nil, err
-	} else if n == 0 {
+	} else if err := boltfile.Check(to, n); err != nil {
 		_ = to.Close()
-		return nil, fmt.Errorf("%w: the file is empty", ErrCorrupt)
+		return nil, corrupt(err)
 	}
-	s := &Store{path: path, opts: o}
+	s := &Store{path: path, opts: o, file: to}
 	if err := s.open(&bbolt.Options{
-		ReadOnly: true, PreLoadFreelist: true, // here, where a panic is contained, and not in bbolt's check
+		ReadOnly: true,
 		Timeout:  time.Second, // of a lock that nobody else can know
 		OpenFile: func(string, int, os.FileMode) (*os.File, error) { return to, nil },
 	}); err != nil {

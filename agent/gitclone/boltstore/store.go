@@ -4,10 +4,10 @@
 // # The file is a cache, and may be bad
 //
 // What it holds can be fetched again, so a bad file is never mended. Open sets it aside under another name, keeps the
-// newest such file for whoever wants to look, and makes a new one. bbolt panics on many kinds of damage, and reads
-// through a mapping, so that a file cut short is a fault (SIGBUS): every call here recovers from both, says ErrCorrupt,
-// and refuses all that follows. bbolt has no checksum on its data pages either: objects are re-hashed on read, values
-// carry a sha256 of their own.
+// newest such file for whoever wants to look, and makes a new one. bbolt trusts its file, and reads it through a mapping:
+// each transaction first looks at the structure of all of it (package boltfile), recovers from bbolt's panics and from
+// faults of the mapping all the same, says ErrCorrupt, and refuses all that follows. bbolt has no checksum on its data
+// pages either: objects are re-hashed on read, values carry a sha256 of their own.
 //
 // # What a power cut can do
 //
@@ -23,7 +23,6 @@ package boltstore
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,8 +33,8 @@ import (
 
 	"github.com/go-git/go-git/v5/storage/memory"
 	"go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
-	"golang.org/x/sys/unix"
+
+	"holdfast/device/boltfile"
 )
 
 var (
@@ -195,22 +194,14 @@ func (s *Store) settle() error {
 	return errors.Join(err, s.Close())
 }
 
-// openFile opens one file and proves that it can be read from end to end. With fresh it also fills a new file.
+// openFile opens one file and proves that it is whole. With fresh it also fills a new file.
 func openFile(path string, o Options, fresh bool) (*Store, error) {
 	s := &Store{path: path, opts: o}
-	if !fresh {
-		// bbolt initialises an empty file in place, which is what create avoids.
-		if fi, err := os.Stat(path); err != nil {
-			return nil, err
-		} else if fi.Size() == 0 {
-			return nil, fmt.Errorf("%w: the file is empty", ErrCorrupt)
-		}
-	}
 	if err := s.open(&bbolt.Options{
 		Timeout:      o.LockTimeout,
 		FreelistType: bbolt.FreelistMapType, // the default slows down with fragmentation
 		MaxSize:      o.MaxBytes,
-		OpenFile:     os.OpenFile,
+		OpenFile:     boltfile.Opener(&s.file, o.LockTimeout, fresh),
 	}); err != nil {
 		return nil, err
 	}
@@ -236,12 +227,6 @@ func openFile(path string, o Options, fresh bool) (*Store, error) {
 
 // open hands the file to bbolt, and lets go of it and of its lock if bbolt panics.
 func (s *Store) open(bo *bbolt.Options) error {
-	openFile := bo.OpenFile
-	bo.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
-		f, err := openFile(name, flag, mode)
-		s.file = f
-		return f, err
-	}
 	err := contain(func() (err error) {
 		s.db, err = bbolt.Open(s.path, 0o600, bo)
 		return err
@@ -250,11 +235,13 @@ func (s *Store) open(bo *bbolt.Options) error {
 	case err == nil:
 		s.db.AllocSize = 0 // a file grows by what it needs, and not to the size of its mapping, which would double it
 		return nil
-	case errors.Is(err, berrors.ErrTimeout):
+	case errors.Is(err, boltfile.ErrLocked):
 		return ErrLocked
+	case errors.Is(err, boltfile.ErrDamaged):
+		return corrupt(err)
 	}
 	if s.file != nil {
-		_ = s.letGo() // after a panic nobody else does, and the lock would stay
+		_ = boltfile.LetGo(s.file) // after a panic nobody else does, and the lock would stay
 	}
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return err // the system's word: permission, read-only, no space, input/output error
@@ -262,39 +249,20 @@ func (s *Store) open(bo *bbolt.Options) error {
 	return corrupt(err)
 }
 
-// check reads the file from end to end, so that damage shows now and not in the middle of a publish.
+// check says whether this is a clone, of this format. That the file is whole is known already (package boltfile).
 func (s *Store) check() error {
 	return s.View(func(tx *Tx) error {
-		// bbolt's own check runs in a goroutine of bbolt's, where a fault would be the end of this process. So first: is
-		// all of the file there (bbolt grows it before it commits), and can all of it be read?
-		if fi, err := s.file.Stat(); err != nil {
-			return err
-		} else if fi.Size() < tx.tx.Size() {
-			return corrupt(fmt.Errorf("%d bytes of %d are left", fi.Size(), tx.tx.Size()))
-		}
-		if _, err := io.Copy(io.Discard, io.NewSectionReader(s.file, 0, tx.tx.Size())); err != nil {
-			return corrupt(err) // a dead block of flash
-		}
 		if v, err := tx.Value(keyFormat); err != nil {
 			return corrupt(fmt.Errorf("no format: %w", err))
 		} else if string(v) != format {
 			return corrupt(fmt.Errorf("format is %q, not %q", v, format))
 		}
 		for _, name := range [][]byte{bucketObjects, bucketRefs, bucketValues} {
-			b := tx.tx.Bucket(name)
-			if b == nil {
+			if tx.tx.Bucket(name) == nil {
 				return corrupt(fmt.Errorf("no bucket %q", name))
 			}
-			if err := b.ForEach(func(_, _ []byte) error { return nil }); err != nil {
-				return corrupt(err)
-			}
 		}
-		// Pages reachable once, none both used and free: a free list that lies would panic in the middle of a publish.
-		var bad error
-		for err := range tx.tx.Check() { // to the end: it blocks on an abandoned channel
-			bad = corrupt(err)
-		}
-		return bad
+		return nil
 	})
 }
 
@@ -331,7 +299,8 @@ func (s *Store) compact() error {
 	tmp := s.path + ".new"
 	to := &Store{path: tmp, opts: s.opts}
 	// And if power fails now? The old file is untouched and in force; the next Open removes tmp.
-	if err := to.open(&bbolt.Options{Timeout: s.opts.LockTimeout, FreelistType: bbolt.FreelistMapType, OpenFile: os.OpenFile}); err != nil {
+	if err := to.open(&bbolt.Options{Timeout: s.opts.LockTimeout, FreelistType: bbolt.FreelistMapType,
+		OpenFile: boltfile.Opener(&to.file, s.opts.LockTimeout, true)}); err != nil {
 		return keepOld(tmp, err)
 	}
 	if err := contain(func() error { return bbolt.Compact(to.db, s.db, 1<<20) }); err != nil {
@@ -370,16 +339,10 @@ func keepOld(tmp string, err error) error {
 func (s *Store) Close() error {
 	if s.broken.Load() {
 		// bbolt's own Close can wait for ever on a lock that a panic left behind.
-		return s.letGo()
+		// The mapping is lost to this process, once per damage and bounded by MaxBytes.
+		return boltfile.LetGo(s.file)
 	}
 	return contain(s.db.Close)
-}
-
-// letGo closes the file behind bbolt's back. The mapping is lost to this process, once per damage and bounded by
-// MaxBytes; as it keeps the file description alive, the lock must be undone by name.
-func (s *Store) letGo() error {
-	_ = unix.Flock(int(s.file.Fd()), unix.LOCK_UN)
-	return s.file.Close()
 }
 
 // Path is the file's name.
@@ -399,6 +362,12 @@ func (s *Store) run(write bool, fn func(*Tx) error) error {
 		return ErrCorrupt
 	}
 	err := contain(func() error {
+		// Again and again: it reads through a mapping, and what is in a file can change under it.
+		if err := boltfile.CheckFile(s.file); errors.Is(err, boltfile.ErrDamaged) {
+			return corrupt(err)
+		} else if err != nil {
+			return err
+		}
 		inner := func(tx *bbolt.Tx) error { return fn(&Tx{tx, &s.index}) }
 		if write {
 			return s.db.Update(inner)
