@@ -12,8 +12,6 @@ import (
 
 // How long the agent leaves the device alone before it acts without the guard's word (docs/design.md, "Who drives").
 const (
-	// silenceMax bounds how long a silent guard's trial is waited for.
-	silenceMax = bootslot.SilenceMax
 	// firstLeaseWait is how long an agent that never had a lease waits for a guard.
 	firstLeaseWait = 60 * time.Second
 	// settleTime is how long the device must have read back last-known-good before `suspend --repair` stops the repair.
@@ -65,6 +63,7 @@ type Facts struct {
 	Observed   map[string]string
 	ObservedAt time.Duration
 	Profile    device.Profile
+	Interval   time.Duration // of the device loop
 }
 
 // Action is what the device loop does.
@@ -89,7 +88,7 @@ func (a Action) target() device.Target {
 // Decide says who drives to what, and what to remember. It is the agent's half of docs/design.md, "Who drives":
 //
 //	guard answers ───────────────────────────────▶ effective (its lease)
-//	guard silent, had a lease, a trial runs ─────▶ waits, silenceMax at most
+//	guard silent, had a lease, a trial runs ─────▶ waits, bootslot.SilenceMax at most
 //	guard silent, had a lease ───────────────────▶ proven (the lease's, or ledger.json's if that is newer)
 //	guard silent, never had a lease, just started▶ waits, firstLeaseWait
 //	guard silent, never had a lease ─────────────▶ record (ledger.json's active release, else the fallback)
@@ -143,13 +142,13 @@ func withoutGuard(m Memory, f Facts) (a Action, home device.Fields) {
 		// The guard's last word did not reach us. A release has passed, or somebody has rolled back from the one that the lease calls proven; or a trial
 		// was opened of which we know nothing else.
 		if home = record; f.Record.Trial {
-			until = m.SilentSince + silenceMax
+			until = m.SilentSince + bootslot.SilenceMax(f.Interval)
 		}
 		a = Action{Drives: status.DrivesProven, Generation: f.Record.Generation,
 			Why: "the guard is silent; kept at last-known-good, from " + from + ": the record is newer than its last lease"}
 		wait.Fields = home
 	default:
-		home, until = l.Proven, m.LeaseAt+min(time.Duration(l.TrialEndsInSeconds*float64(time.Second)), silenceMax)
+		home, until = l.Proven, m.LeaseAt+min(time.Duration(l.TrialEndsInSeconds*float64(time.Second)), bootslot.SilenceMax(f.Interval))
 		a = Action{Drives: status.DrivesProven, Generation: l.Generation, Why: "the guard is silent; kept at last-known-good"}
 		wait.Fields = l.Fields
 	}

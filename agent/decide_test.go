@@ -54,6 +54,8 @@ func TestDecide(t *testing.T) {
 		{"guard silent, trial over", had(trial(30)), Facts{Now: 1030 * s}, status.DrivesProven, proven},
 		{"guard silent, long trial", had(trial(1200)), Facts{Now: 1059 * s}, status.DrivesNot, candidate},
 		{"guard silent, long trial, a minute", had(trial(1200)), Facts{Now: 1060 * s}, status.DrivesProven, proven},
+		{"guard silent, long trial, cycles of a minute", had(trial(1200)), Facts{Now: 1179 * s, Interval: time.Minute}, status.DrivesNot, candidate},
+		{"guard silent, long trial, three such cycles", had(trial(1200)), Facts{Now: 1180 * s, Interval: time.Minute}, status.DrivesProven, proven},
 		{"guard silent, what it once recorded does not count", had(idle), Facts{Now: 2000 * s, Record: &Record{6, recorded, false}}, status.DrivesProven, proven},
 		{"guard silent, it has recorded the lease", had(idle), Facts{Now: 2000 * s, Record: &Record{7, recorded, false}}, status.DrivesProven, proven},
 		{"guard silent, its last word was not heard", had(idle), Facts{Now: 1001 * s, Record: &Record{8, recorded, false}}, status.DrivesProven, recorded},

@@ -198,7 +198,7 @@ func (a *Agent) tellManager() {
 
 // look reads the lease and everything else that a decision depends on, decides, and remembers. lease is nil if the guard gave none.
 func (a *Agent) look(ctx context.Context) (Action, *api.Lease) {
-	f := Facts{Fallback: a.o.Profile.Fallback, Profile: a.o.Profile, LeaseAt: a.o.Clock.Uptime()}
+	f := Facts{Fallback: a.o.Profile.Fallback, Profile: a.o.Profile, Interval: a.o.Interval, LeaseAt: a.o.Clock.Uptime()}
 	lctx, cancel := context.WithTimeout(ctx, leaseTime)
 	l, err := a.o.Guard.Effective(lctx, nil)
 	cancel()

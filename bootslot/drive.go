@@ -69,11 +69,16 @@ func (h Heard) Sample(now, interval time.Duration, generation uint64, since time
 }
 
 // SilenceMax is for how long an agent that hears nothing of the guard waits for the end of its trial, before it drives to last-known-good by itself. So a guard that
-// has heard nothing of the agent for as long must not drive to the candidate any more.
-const SilenceMax = 60 * time.Second
+// has heard nothing of the agent for as long must not drive to the candidate any more. It is no shorter than what makes an agent dead: one whose device is
+// looked at once a minute is not silent in between.
+func SilenceMax(interval time.Duration) time.Duration {
+	return max(60*time.Second, missedBeats*interval)
+}
 
 // Silent reports whether nothing has been heard of the agent for SilenceMax, nor of anything before since.
-func (h Heard) Silent(now, since time.Duration) bool { return now-max(h.Any, since) >= SilenceMax }
+func (h Heard) Silent(now, interval, since time.Duration) bool {
+	return now-max(h.Any, since) >= SilenceMax(interval)
+}
 
 // QuietAfter is how long last-known-good must have been read back before `suspend --repair` stops the driving.
 const QuietAfter = 5 * time.Second

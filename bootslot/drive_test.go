@@ -64,18 +64,20 @@ func TestHeard(t *testing.T) {
 func TestSilent(t *testing.T) {
 	const s = time.Second
 	for _, tt := range []struct {
-		name       string
-		any, since time.Duration
-		want       bool
+		name                 string
+		interval, any, since time.Duration
+		want                 bool
 	}{
-		{"heard just now", 990 * s, 100 * s, false},
-		{"heard a minute ago", 940 * s, 100 * s, true},
-		{"heard 59 s ago", 941 * s, 100 * s, false},
-		{"heard long before the trial, which has just opened", 100 * s, 990 * s, false},
-		{"heard long before the trial, a minute ago", 100 * s, 940 * s, true},
-		{"never heard", 0, 940 * s, true},
+		{"heard just now", 8 * s, 990 * s, 100 * s, false},
+		{"heard a minute ago", 8 * s, 940 * s, 100 * s, true},
+		{"heard 59 s ago", 8 * s, 941 * s, 100 * s, false},
+		{"heard long before the trial, which has just opened", 8 * s, 100 * s, 990 * s, false},
+		{"heard long before the trial, a minute ago", 8 * s, 100 * s, 940 * s, true},
+		{"never heard", 8 * s, 0, 940 * s, true},
+		{"it speaks once a minute, and has missed one", 60 * s, 821 * s, 100 * s, false},
+		{"it speaks once a minute, and is dead", 60 * s, 820 * s, 100 * s, true},
 	} {
-		if got := (Heard{Any: tt.any}).Silent(1000*s, tt.since); got != tt.want {
+		if got := (Heard{Any: tt.any}).Silent(1000*s, tt.interval, tt.since); got != tt.want {
 			t.Errorf("%s: silent is %v", tt.name, got)
 		}
 	}

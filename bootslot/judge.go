@@ -191,7 +191,7 @@ func (j *Judge) See(k Look) (Verdict, Evidence) {
 			return "", Evidence{}
 		}
 		// A window may be much longer than the agent waits. Were the trial to go on, the two would drive the device to and fro until it ends.
-		ev := Evidence{Check: AgentAlive, Message: fmt.Sprintf("nothing was heard of the agent for %v", SilenceMax)}
+		ev := Evidence{Check: AgentAlive, Message: "nothing is heard of the agent, which may be driving to last-known-good by itself"}
 		if !j.convicts(AgentAlive) {
 			return Inconclusive, ev
 		}

@@ -266,7 +266,7 @@ func TestALongTrialDoesNotOutliveTheAgentsPatience(t *testing.T) {
 	b.pass(5 * time.Minute)
 	b.want("phase while it is heard", b.g.phase(), api.PhaseTrial)
 	b.mute = true
-	b.pass(bootslot.SilenceMax - time.Second)
+	b.pass(bootslot.SilenceMax(b.cfg.Device.Interval) - time.Second)
 	b.want("phase before that", b.g.phase(), api.PhaseTrial)
 	b.pass(time.Second)
 	b.want("phase then", b.g.phase(), api.PhaseReturning)
@@ -277,6 +277,23 @@ func TestALongTrialDoesNotOutliveTheAgentsPatience(t *testing.T) {
 	b.mute = false
 	b.pass(25 * time.Second)
 	b.want("cause", b.g.ledger.Marks[0].Cause, bootslot.CauseFailed)
+}
+
+// The agent speaks once per device interval, which may be a minute or more: that it says nothing in between is no silence.
+func TestAnAgentThatSpeaksSeldomIsHeard(t *testing.T) {
+	b := newBench(t, "    - {name: overheats-slowly, reading: temperature, max: 40, soak: 20m}\n")
+	c := b.cfg
+	c.Device.Interval, c.Guard.Window = time.Minute, 5*time.Minute
+	b.reconfigure(c)
+	b.try(0, "lamp", "on")
+	for range 10 {
+		b.mute = true
+		b.pass(c.Device.Interval)
+		b.mute = false
+		b.pass(time.Second)
+	}
+	b.want("phase", b.g.phase(), api.PhaseTrial)
+	b.want("marks", len(b.g.ledger.Marks), 0)
 }
 
 func TestAnAgentThatStaysDeadConvictsNobody(t *testing.T) {

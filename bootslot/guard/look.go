@@ -127,7 +127,7 @@ func (g *Guard) observed(st device.State, err error, started time.Duration) {
 
 // lookNow gathers what the guard sees at this tick.
 func (g *Guard) lookNow(now time.Duration) bootslot.Look {
-	k := bootslot.Look{At: now, Answered: g.seen.answered, Refusal: g.found, Silent: g.heard.Silent(now, g.genSince)}
+	k := bootslot.Look{At: now, Answered: g.seen.answered, Refusal: g.found, Silent: g.heard.Silent(now, g.cfg.Device.Interval, g.genSince)}
 	want := g.effective().Fields
 	drifted := map[string]device.Drift{}
 	if g.seen.answered {
