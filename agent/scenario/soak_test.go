@@ -330,7 +330,7 @@ func (s *soak) calm(long time.Duration) error {
 		return err
 	}
 	for i := range s.due { // a network that is still cut stays so
-		s.due[i].at = max(s.due[i].at, s.p.now()+long+time.Minute)
+		s.due[i].at = max(s.due[i].at, s.p.now()+long+time.Hour)
 	}
 	generation, effective := s.ledger.Generation, s.ledger.LastKnownGood(board)
 	files, err := s.w.filesNow()
@@ -421,6 +421,7 @@ func (s *soak) unrest() (why, changes string, err error) {
 		why = "driven by " + g.Driver
 	case s.offline == 0 && (a.Git.State != status.GitOK || a.Declared == nil || a.Declared.Revision != s.w.upstream.head()):
 		why = fmt.Sprintf("git is %s", a.Git.State)
+	case s.offline > 0 && a.Declared == nil: // the clone was lost meanwhile, and nothing is declared until the network is back
 	case g.Decision == nil || g.Wish == nil || a.Declared == nil || g.Wish.Revision != a.Declared.Revision:
 		why = "the guard does not know what is declared"
 	case g.Decision.Kind != bootslot.Same && g.Decision.Kind != bootslot.Held:
@@ -812,6 +813,9 @@ func (s *soak) bench(method, path, body string) error {
 
 // inTrial declares something new and waits for its trial, for half an hour at most.
 func (s *soak) inTrial() (bool, error) {
+	if s.offline > 0 {
+		return false, nil
+	}
 	if err := s.push("to be tried", s.content(func(f device.Fields) bool { return !f.Equal(s.contents[len(s.contents)-1]) }), s.number+1); err != nil {
 		return false, err
 	}
