@@ -132,9 +132,6 @@ const (
 
 // ask talks to the server. A nil staged without an error means that the head is published.
 func (c *Clone) ask(ctx context.Context) (plumbing.Hash, *staged, error) {
-	if c.left.Load() >= maxLeft {
-		return plumbing.ZeroHash, nil, fail(ErrOffline, "%d earlier fetches have not ended: restart the agent", maxLeft)
-	}
 	c.notesMu.Lock()
 	q := question{published: c.published(), rejected: c.rejected, staged: c.staged, accepted: c.accepted, active: plumbing.NewHash(c.o.ActiveRevision)}
 	c.notesMu.Unlock()
@@ -149,6 +146,22 @@ func (c *Clone) ask(ctx context.Context) (plumbing.Hash, *staged, error) {
 		}
 		q.old, q.active = plumbing.NewHash(d.Revision), plumbing.ZeroHash
 	}
+	a := c.converse(ctx, q)
+	if a.err != nil && ctx.Err() != nil && KindOf(a.err) == "" {
+		a.err = fmt.Errorf("%w: %w", context.Cause(ctx), a.err)
+	}
+	return a.head, a.staged, a.err
+}
+
+// converse is one conversation, which ends when ctx does. Over HTTP it does so by itself: what it waits for is a socket,
+// which is closed then. That is as well, for to wake another goroutine costs half as much as all the rest of a poll.
+func (c *Clone) converse(ctx context.Context, q question) (a answer) {
+	if !c.remote.stream() {
+		return c.remote.answer(ctx, q)
+	}
+	if c.left.Load() >= maxLeft {
+		return answer{err: fail(ErrOffline, "%d earlier fetches have not ended: restart the agent", maxLeft)}
+	}
 	c.left.Add(1)
 	done := make(chan answer, 1)
 	go func() {
@@ -156,7 +169,6 @@ func (c *Clone) ask(ctx context.Context) (plumbing.Hash, *staged, error) {
 		c.left.Add(-1)
 		done <- a
 	}()
-	var a answer
 	select {
 	case a = <-done:
 	case <-ctx.Done():
@@ -166,10 +178,7 @@ func (c *Clone) ask(ctx context.Context) (plumbing.Hash, *staged, error) {
 			a.err = fmt.Errorf("the connection does not end: %w", context.Cause(ctx))
 		}
 	}
-	if a.err != nil && ctx.Err() != nil && KindOf(a.err) == "" {
-		a.err = fmt.Errorf("%w: %w", context.Cause(ctx), a.err)
-	}
-	return a.head, a.staged, a.err
+	return a
 }
 
 // answer contains panics: of go-git, over what a server sent.

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 )
 
 // newHTTPClient returns a client for one server: with deadlines where net/http has none by default, and with nothing
@@ -32,28 +33,77 @@ func newHTTPClient(o Options, ca []byte) (*http.Client, error) {
 		tlsConfig.RootCAs = pool
 	}
 	return &http.Client{
-		Transport: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment, // never for loopback
-			DialContext:           (&net.Dialer{Timeout: o.ConnectTimeout}).DialContext,
-			TLSClientConfig:       tlsConfig,
-			TLSHandshakeTimeout:   o.ConnectTimeout,
-			ResponseHeaderTimeout: o.StallTimeout,
-			ForceAttemptHTTP2:     true,
-			DisableCompression:    true, // packs are compressed, and the header is a twentieth of a poll
-			MaxIdleConns:          1,
-			IdleConnTimeout:       90 * time.Second,
+		Transport: &transport{
+			direct: direct{o: o, tls: tlsConfig},
+			proxied: http.Transport{
+				Proxy:                 http.ProxyFromEnvironment,
+				DialContext:           (&net.Dialer{Timeout: o.ConnectTimeout}).DialContext,
+				TLSClientConfig:       tlsConfig,
+				TLSHandshakeTimeout:   o.ConnectTimeout,
+				ResponseHeaderTimeout: o.StallTimeout,
+				DisableCompression:    true, // packs are compressed, and the header is a twentieth of a poll
+				MaxIdleConns:          1,
+				IdleConnTimeout:       maxIdle,
+			},
 		},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			from, to := via[0].URL, req.URL
-			switch {
-			case via[0].Method != http.MethodGet:
-				return http.ErrUseLastResponse // a request for a pack is not repeated elsewhere
-			case from.Scheme != to.Scheme || from.Host != to.Host || len(via) > 5:
+			if from.Scheme != to.Scheme || from.Host != to.Host || len(via) > 5 {
 				return fmt.Errorf("%w: %s", errRedirect, to.Host)
 			}
 			return nil
 		},
 	}, nil
+}
+
+// transport leaves to net/http what is not plain: proxies, which the environment names and which are never used for
+// loopback, and host names that are not ASCII.
+type transport struct {
+	direct  direct
+	proxied http.Transport
+}
+
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	proxy, err := http.ProxyFromEnvironment(req)
+	if err == nil && proxy == nil && !strings.ContainsFunc(req.URL.Host, func(r rune) bool { return r > unicode.MaxASCII }) {
+		return t.direct.RoundTrip(req)
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	res, err := t.proxied.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	res.Body = &proxiedBody{res.Body, ctx, cancel, t.direct.o.StallTimeout}
+	return res, nil
+}
+
+func (t *transport) CloseIdleConnections() {
+	t.direct.CloseIdleConnections()
+	t.proxied.CloseIdleConnections()
+}
+
+// proxiedBody ends a request when the server is silent for stall.
+type proxiedBody struct {
+	io.ReadCloser
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	stall  time.Duration
+}
+
+func (b *proxiedBody) Read(p []byte) (int, error) {
+	t := time.AfterFunc(b.stall, func() { b.cancel(errStalled) })
+	defer t.Stop()
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = ended(b.ctx, err)
+	}
+	return n, err
+}
+
+func (b *proxiedBody) Close() error {
+	b.cancel(nil)
+	return b.ReadCloser.Close()
 }
 
 // httpLine is git over HTTP (gitprotocol-http(5)): one question about what there is, then requests, each by itself.
@@ -100,40 +150,32 @@ func (l *httpLine) ask(ctx context.Context, request []byte) (*pktReader, error) 
 func (l *httpLine) do(ctx context.Context, method, path string, request []byte, wantType string) (_ *pktReader, at *url.URL, err error) {
 	link, o := &l.remote.link, l.remote.o
 	defer func() { link.note(err) }()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer func() {
-		if err != nil {
-			cancel(nil)
-		}
-	}()
 	u := *l.base
 	u.Path += path
 	if u.RawPath != "" {
 		u.RawPath += path
 	}
-	req := (&http.Request{Method: method, URL: &u, Header: make(http.Header, 4)}).WithContext(ctx)
-	if request != nil {
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(request)), nil }
-		req.Body, _ = req.GetBody()
-		req.ContentLength = int64(len(request))
-	} else {
-		u.RawQuery = "service=git-upload-pack"
-	}
-	req.Header.Set("User-Agent", "git/holdfast") // some forges want to see git there
-	req.Header.Set("Git-Protocol", "version=2")
-	if request != nil {
-		req.Header.Set("Content-Type", "application/x-git-upload-pack-request")
-	}
+	req := (&http.Request{Method: method, URL: &u, Header: http.Header{
+		"User-Agent":   {"git/holdfast"}, // some forges want to see git there
+		"Git-Protocol": {"version=2"},
+	}}).WithContext(ctx)
 	if l.user != "" || l.password != "" {
 		req.SetBasicAuth(l.user, l.password)
 	}
-	res, err := l.client.Do(req)
+	send := l.client.Transport.RoundTrip // a request is not repeated elsewhere
+	if request != nil {
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(request)), int64(len(request))
+		req.Header["Content-Type"] = []string{"application/x-git-upload-pack-request"}
+	} else {
+		u.RawQuery = "service=git-upload-pack"
+		send = l.client.Do // the first question may be redirected
+	}
+	res, err := send(req)
 	if err != nil {
 		return nil, nil, err
 	}
-	host := res.Request.URL.Host
-	b := &guardedBody{body: res.Body, ctx: ctx, cancel: cancel, link: link, stall: o.StallTimeout, rate: o.MinBytesPerSecond, start: time.Now()}
-	if err := l.refusal(res, b, host, wantType); err != nil {
+	b := &guardedBody{ReadCloser: res.Body, link: link, stall: o.StallTimeout, rate: o.MinBytesPerSecond, start: time.Now()}
+	if err := l.refusal(res, b, res.Request.URL.Host, wantType); err != nil {
 		_ = b.Close()
 		return nil, nil, err
 	}
@@ -185,45 +227,24 @@ func (l *link) take() error {
 	return err
 }
 
-// guardedBody cancels its request when the server is silent for stall, or slower than rate over a longer time.
+// guardedBody counts what comes, and fails when that is slower than rate over a longer time.
 type guardedBody struct {
-	body   io.ReadCloser
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	link   *link
-	stall  time.Duration
-	rate   int64 // bytes per second
-	start  time.Time
-	read   int64
+	io.ReadCloser
+	link  *link
+	stall time.Duration
+	rate  int64 // bytes per second
+	start time.Time
+	read  int64
 }
 
 func (b *guardedBody) Read(p []byte) (int, error) {
-	n, err := b.readWithin(p)
-	b.link.note(err)
+	n, err := b.ReadCloser.Read(p)
 	b.read += int64(n)
 	b.link.down.Add(int64(n))
 	// The floor counts from after one stall's time, so that a server that packs first, or a slow start, is no offence.
 	if d := time.Since(b.start) - b.stall; err == nil && d > b.stall && b.read < b.rate*int64(d/time.Second) {
-		b.cancel(errTooSlow)
-		b.link.note(errTooSlow)
-		return n, errTooSlow
+		err = errTooSlow
 	}
+	b.link.note(err)
 	return n, err
-}
-
-func (b *guardedBody) readWithin(p []byte) (int, error) {
-	t := time.AfterFunc(b.stall, func() { b.cancel(errStalled) })
-	n, err := b.body.Read(p)
-	t.Stop()
-	if err != nil && !errors.Is(err, io.EOF) {
-		if cause := context.Cause(b.ctx); cause != nil {
-			err = fmt.Errorf("%w (%w)", cause, err)
-		}
-	}
-	return n, err
-}
-
-func (b *guardedBody) Close() error {
-	b.cancel(nil)
-	return b.body.Close()
 }

@@ -2,6 +2,7 @@ package gitclone
 
 import (
 	"bufio"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -95,12 +96,16 @@ func said(b []byte) (string, bool) {
 // pktWriter makes a request.
 type pktWriter struct{ b []byte }
 
-func (w *pktWriter) line(format string, args ...any) {
+// line writes a line of these parts.
+func (w *pktWriter) line(parts ...string) {
 	at := len(w.b)
 	w.b = append(w.b, "0000"...)
-	w.b = fmt.Appendf(w.b, format, args...)
+	for _, p := range parts {
+		w.b = append(w.b, p...)
+	}
 	w.b = append(w.b, '\n')
-	copy(w.b[at:], fmt.Sprintf("%04x", len(w.b)-at))
+	n := len(w.b) - at
+	hex.Encode(w.b[at:at+4], []byte{byte(n >> 8), byte(n)})
 }
 
 func (w *pktWriter) flush() { w.b = append(w.b, "0000"...) }
@@ -157,11 +162,14 @@ func (s *sideband) Read(b []byte) (int, error) {
 // parseHash reads a hash at the beginning of a line.
 func parseHash(line string) (h plumbing.Hash, rest string, ok bool) {
 	const n = 2 * len(h)
-	if len(line) < n || !plumbing.IsHash(line[:n]) || len(line) > n && line[n] != ' ' {
+	if len(line) < n || len(line) > n && line[n] != ' ' {
 		return h, "", false
+	}
+	if _, err := hex.Decode(h[:], []byte(line[:n])); err != nil {
+		return plumbing.ZeroHash, "", false
 	}
 	if len(line) > n {
 		rest = line[n+1:]
 	}
-	return plumbing.NewHash(line[:n]), rest, true
+	return h, rest, true
 }

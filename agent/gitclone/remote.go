@@ -98,6 +98,9 @@ func localURL(path string) (*url.URL, error) {
 	return &url.URL{Scheme: "file", Path: abs}, nil
 }
 
+// stream reports whether conversations go through a process at the other end of a pipe.
+func (r *remote) stream() bool { return r.url.Scheme == "ssh" || r.url.Scheme == "file" }
+
 // cause puts what went wrong on the link in front of what became of it.
 func (r *remote) cause(err error) error {
 	if first := r.link.take(); err != nil && first != nil && !errors.Is(err, first) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -239,7 +240,7 @@ func (c *conversation) refs(ctx context.Context, prefix string, do func(plumbing
 	w.line("command=ls-refs")
 	w.delim()
 	if prefix != "" {
-		w.line("ref-prefix %s", prefix)
+		w.line("ref-prefix ", prefix)
 	}
 	w.flush()
 	p, err := c.send(ctx, w.b)
@@ -352,10 +353,10 @@ func encodeV2(q wants) []byte {
 	if q.thin {
 		w.line("thin-pack")
 	}
-	w.line("want %s", q.want)
+	w.line("want ", q.want.String())
 	encodeBounds(&w, q)
 	if !q.have.IsZero() {
-		w.line("have %s", q.have)
+		w.line("have ", q.have.String())
 	}
 	w.line("done")
 	w.flush()
@@ -364,16 +365,16 @@ func encodeV2(q wants) []byte {
 
 func encodeBounds(w *pktWriter, q wants) {
 	if !q.have.IsZero() {
-		w.line("shallow %s", q.have)
+		w.line("shallow ", q.have.String())
 	}
 	switch {
 	case q.depth > 0:
-		w.line("deepen %d", q.depth)
+		w.line("deepen ", strconv.Itoa(q.depth))
 	case !q.since.IsZero():
-		w.line("deepen-since %d", q.since.Unix())
+		w.line("deepen-since ", strconv.FormatInt(q.since.Unix(), 10))
 	}
 	if q.leave != "" {
-		w.line("filter %s", q.leave)
+		w.line("filter ", q.leave)
 	}
 }
 
@@ -393,11 +394,11 @@ func (c *conversation) encodeV0(q wants) []byte {
 	add("filter", q.leave != "")
 	add("thin-pack", q.thin)
 	var w pktWriter
-	w.line("want %s %s", q.want, strings.Join(caps, " "))
+	w.line("want ", q.want.String(), " ", strings.Join(caps, " "))
 	encodeBounds(&w, q)
 	w.flush()
 	if !q.have.IsZero() {
-		w.line("have %s", q.have)
+		w.line("have ", q.have.String())
 	}
 	w.line("done")
 	return w.b
