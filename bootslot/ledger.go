@@ -1,6 +1,8 @@
 package bootslot
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -253,6 +255,41 @@ func (l Ledger) Spare() SlotName {
 
 // Writable reports whether this code may start anything on l.
 func (l Ledger) Writable() bool { return l.MinWriter <= Schema }
+
+// Valid says what of a record no transition can have made, and none could go on from: a slot in force without content, a trial in the slot in force or of no change,
+// a mark of nothing. It asks no more than that, because a record that is refused takes its marks with it.
+func (l Ledger) Valid() error {
+	if l.Generation == 0 || l.Generation > 1<<63 {
+		return fmt.Errorf("generation %d", l.Generation)
+	}
+	for name := range l.Slots {
+		if name != SlotA && name != SlotB {
+			return fmt.Errorf("slot %q", name)
+		}
+	}
+	if a := l.Slots[l.Active]; l.Active != "" && (a.Status != SlotGood || len(a.Release.Fields) == 0) {
+		return fmt.Errorf("slot %q is active and %s", l.Active, a.Status)
+	}
+	if p := l.Previous; p != nil && len(p.Release.Fields) == 0 {
+		return errors.New("a previous release without content")
+	}
+	if t := l.Trial; t != nil {
+		switch {
+		case t.Slot != SlotA && t.Slot != SlotB, t.Slot == l.Active, l.Slots[t.Slot].Status != SlotTrying:
+			return fmt.Errorf("a trial in slot %q, which is %s", t.Slot, l.Slots[t.Slot].Status)
+		case len(t.Set) == 0 || len(t.Candidate.Fields) == 0 || !l.Slots[t.Slot].Release.Equal(t.Candidate):
+			return errors.New("a trial of nothing, or of something else than what its slot holds")
+		case l.Returning != nil:
+			return errors.New("a trial while another one's end is not known")
+		}
+	}
+	for _, m := range l.Marks {
+		if len(m.Set) == 0 {
+			return fmt.Errorf("mark %d of nothing", m.ID)
+		}
+	}
+	return nil
+}
 
 // next returns a copy of l with the next generation, which shares nothing that a transition changes.
 func (l Ledger) next() Ledger {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"holdfast/device"
 )
 
 // eventful is a ledger in which everything is in use.
@@ -165,6 +167,41 @@ func TestStepsShareNothing(t *testing.T) {
 		}
 		if string(b) != texts[i] {
 			t.Errorf("ledger %d = %s, was %s", i, b, texts[i])
+		}
+	}
+}
+
+// A record that no transition can have made is refused, rather than gone on from.
+func TestValid(t *testing.T) {
+	trying := func(t *testing.T) Ledger { return newPlay(t, passing("pump"), failing("fan"), push("lamp"), try).l }
+	for _, tt := range []struct {
+		name  string
+		spoil func(l *Ledger)
+		valid bool
+	}{
+		{"as it was made", func(*Ledger) {}, true},
+		{"new", func(l *Ledger) { *l = NewLedger("id") }, true},
+		{"more marks than this one makes", func(l *Ledger) { l.Marks = slices.Repeat(l.Marks, 300) }, true},
+		{"a cause that is not known", func(l *Ledger) { l.Marks[0].Cause = "news" }, true},
+		{"generation 0", func(l *Ledger) { l.Generation = 0 }, false},
+		{"no generation after it", func(l *Ledger) { l.Generation = 1<<64 - 1 }, false},
+		{"a third slot", func(l *Ledger) { l.Slots["C"] = Slot{Status: SlotEmpty} }, false},
+		{"an active slot that is empty", func(l *Ledger) { l.Slots[l.Active] = Slot{Status: SlotEmpty} }, false},
+		{"an active slot without content", func(l *Ledger) { l.Slots[l.Active] = Slot{Status: SlotGood} }, false},
+		{"no such active slot", func(l *Ledger) { l.Active = "C" }, false},
+		{"previous without content", func(l *Ledger) { l.Previous = &Slot{Status: SlotGood} }, false},
+		{"a trial in the active slot", func(l *Ledger) { l.Trial.Slot = l.Active }, false},
+		{"a trial in no slot", func(l *Ledger) { l.Trial.Slot = "" }, false},
+		{"a trial of no change", func(l *Ledger) { l.Trial.Set = nil }, false},
+		{"a trial of nothing", func(l *Ledger) { l.Trial.Candidate = Release{} }, false},
+		{"a trial of another content", func(l *Ledger) { l.Trial.Candidate = content("vent fan") }, false},
+		{"a trial while returning", func(l *Ledger) { l.Returning = &Returning{Mark: 1} }, false},
+		{"a mark of nothing", func(l *Ledger) { l.Marks[0].Set = device.Fields{} }, false},
+	} {
+		l := trying(t)
+		tt.spoil(&l)
+		if err := l.Valid(); (err == nil) != tt.valid {
+			t.Errorf("%s: Valid() = %v", tt.name, err)
 		}
 	}
 }

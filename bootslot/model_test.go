@@ -806,8 +806,8 @@ func (m *model) common(s, w world) {
 	if w.l.Trial != nil && w.l.Returning != nil {
 		m.fail("a trial is open while another one's end is not known")
 	}
-	if t := w.l.Trial; t != nil && t.Slot == w.l.Active {
-		m.fail("a trial in the active slot")
+	if err := w.l.Valid(); err != nil {
+		m.fail("%v", err)
 	}
 	// What is in force changes only by a pass, an adoption or an operator, never with a trial's opening or its failure.
 	if w.l.Trial != nil || s.l.Returning != nil || s.l.Trial != nil && w.l.Active == s.l.Active {

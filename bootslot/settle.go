@@ -264,7 +264,7 @@ func (l *Ledger) addMark(m Mark, declared Release) []Event {
 		panic("bootslot: a mark with an empty set would hold everything and nothing")
 	}
 	var events []Event
-	if len(l.Marks) >= MaxMarks {
+	for len(l.Marks) >= MaxMarks {
 		out := slices.IndexFunc(l.Marks, func(o Mark) bool { return !o.concerns(declared) })
 		if out < 0 { // all of them hold it, so most hold nothing that another does not
 			out = max(0, slices.IndexFunc(l.Marks, func(o Mark) bool { return o.Retired }))

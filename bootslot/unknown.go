@@ -2,6 +2,7 @@ package bootslot
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"strings"
 )
@@ -39,7 +40,7 @@ func unmarshal(b []byte, v any) (unknown, error) {
 	t := reflect.TypeOf(v).Elem()
 	for i := range t.NumField() {
 		key, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		delete(m, key)
+		maps.DeleteFunc(m, func(k string, _ json.RawMessage) bool { return strings.EqualFold(k, key) }) // as json reads them
 	}
 	if len(m) == 0 {
 		return nil, nil

@@ -217,3 +217,18 @@ func TestADamagedSidecarIsSetAside(t *testing.T) {
 		t.Errorf("set aside: %q, %v; %d marks; %v", b, err, len(l.Marks), notices)
 	}
 }
+
+// A sidecar that has grown beyond all records, as a file system's fault may make it, takes no memory, and its place.
+func TestAHugeSidecarIsSetAside(t *testing.T) {
+	dir := t.TempDir()
+	want := marked(t, dir)
+	path := filepath.Join(dir, "ledger.json")
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	s, l, notices := mustOpen(t, dir)
+	defer s.Close()
+	if l.Generation != want.Generation || len(notices) != 1 || !strings.Contains(notices[0], "set aside") {
+		t.Errorf("generation %d, %q; want %d, and the sidecar set aside", l.Generation, notices, want.Generation)
+	}
+}

@@ -601,10 +601,17 @@ func unseal(b []byte) (l bootslot.Ledger, raw []byte, err error) {
 	if l.ID == "" || l.Slots == nil {
 		return l, nil, errors.New("it is not a ledger")
 	}
+	// What only a newer guard may write is driven by and settled, by its fixed part: its rules are not known here.
+	if err := l.Valid(); err != nil && l.Writable() {
+		return l, nil, fmt.Errorf("it is not a ledger: %w", err)
+	}
 	return l, s.Ledger, nil
 }
 
 func readSidecar(path string) (l bootslot.Ledger, raw []byte, err error) {
+	if fi, err := os.Stat(path); err == nil && fi.Size() > maxFile { // no record is, and a board has no memory for it
+		return l, nil, fmt.Errorf("it has %d bytes", fi.Size())
+	}
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return l, nil, err
