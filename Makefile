@@ -5,7 +5,7 @@ GOBUILD  = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VE
 BINARIES = bin/holdfast bin/holdfast-guard bin/greenhouse
 UNIT     = $$(go list ./... | grep -v /agent/scenario)
 
-.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short soak
+.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short soak man
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -15,6 +15,9 @@ build: ## the three binaries, static and stripped, in bin/
 	$(GOBUILD) -o bin/holdfast ./agent/cmd/holdfast
 	$(GOBUILD) -o bin/holdfast-guard ./bootslot/cmd/holdfast-guard
 	$(GOBUILD) -o bin/greenhouse ./device/cmd/greenhouse
+
+man: build ## the manual pages, of the text that --help shows, in dist/man
+	bin/holdfast man dist/man
 
 demo: build ## a greenhouse, its guard, its agent and a git server on loopback; Ctrl-C ends it
 	bin/greenhouse demo

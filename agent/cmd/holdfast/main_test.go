@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 		os.Exit(Main(context.Background(), strings.Split(args, "\n"), os.Stdout, os.Stderr))
 	}
 	os.Setenv("LC_ALL", "C.UTF-8")
+	time.Local = time.UTC
 	os.Exit(m.Run())
 }
 

@@ -52,7 +52,12 @@ func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath
 // manPage is c's help in man's language (man(7), groff_man(7)).
 func manPage(c *cobra.Command) string {
 	var b strings.Builder
-	section := func(name string) { fmt.Fprintf(&b, ".SH %s\n", name) }
+	section := func(name string) {
+		if strings.Contains(name, " ") {
+			name = `"` + name + `"`
+		}
+		fmt.Fprintf(&b, ".SH %s\n", name)
+	}
 	fmt.Fprintf(&b, ".TH %s 1 \"\" \"holdfast %s\" \"Holdfast\"\n", strings.ToUpper(pageName(c)), roff(versionText()))
 	section("NAME")
 	fmt.Fprintf(&b, "%s \\- %s\n", roff(pageName(c)), roff(c.Short))

@@ -24,9 +24,16 @@ last-known-good. * is before the marks that hold something now. A retired mark's
 last-known-good meanwhile, and holds nothing.
 
 A mark is lifted by declaring another value for a field of its set, by raising 'retry:' in the declared
-file, or by 'holdfast retry'.`,
+file, or by 'holdfast retry'. 'holdfast why NUMBER' tells how it came about.
+
+With --json: a list, each with id, set, cause, and as they apply revision, origin (author, subject), check,
+message, before, during, after (readings), candidates, declared, operatorDeclared (contents), retired,
+exhausted, at, who.
+
+Exit code 0: they are shown, be they none. 1: they cannot be read, or there is no such mark.`,
 		Example: `  holdfast marks
   holdfast marks 6`,
+		ValidArgsFunction: complete(where, func(k known) []string { return k.marks }),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return errors.New("'holdfast marks' takes the number of one mark, or nothing")

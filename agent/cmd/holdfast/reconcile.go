@@ -112,11 +112,14 @@ about, or the agent does not answer.`,
 // awaitReconciled waits until the agent has fetched, and has looked at the device after that. It says what it waits for when that takes a while.
 func (b *board) awaitReconciled(ctx context.Context, p printer, asked agent.Reconciling) (status.Agent, error) {
 	fetched := asked.Fetch == 0
-	said := ""
+	said, what := "", ""
 	soon := b.clock.After(time.Second) // what is over by then needs no words
 	for {
 		a, err := b.agent.Status(ctx, nil)
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil && what != "":
+			return a, notYet(what)
+		case err != nil:
 			return a, b.agentError(err)
 		}
 		if !fetched && a.GitCycles >= asked.Fetch {
@@ -130,13 +133,13 @@ func (b *board) awaitReconciled(ctx context.Context, p printer, asked agent.Reco
 		if fetched && a.EndedCycle >= asked.Cycle {
 			return a, nil
 		}
-		what := "the fetch: " + b.config.Repository.URL
+		what = "the fetch: " + b.config.Repository.URL
 		if fetched {
 			what = "the device: " + b.config.Device.URL
 		}
 		select {
 		case <-ctx.Done():
-			return a, fmt.Errorf("it is not done yet: still waiting for %s. The agent goes on with it; 'holdfast status' shows what comes of it", what)
+			return a, notYet(what)
 		case <-soon:
 			soon = nil
 		case <-b.clock.After(reconcilePoll):
@@ -146,6 +149,10 @@ func (b *board) awaitReconciled(ctx context.Context, p printer, asked agent.Reco
 			said = what
 		}
 	}
+}
+
+func notYet(what string) error {
+	return fmt.Errorf("it is not done yet: still waiting for %s. The agent goes on with it; 'holdfast status' shows what comes of it", what)
 }
 
 func showReconciled(p printer, before, after status.Agent, did reconciled) {

@@ -9,10 +9,10 @@ import (
 
 // retried is what `holdfast retry --json` says.
 type retried struct {
-	Grant        *bootslot.Grant  `json:"grant,omitempty"` // as the ledger has it; absent once its trial has used it up
-	Declared     *status.Declared `json:"declared,omitempty"`
+	Grant        *bootslot.Grant  `json:"grant,omitempty"`    // as the ledger has it; absent once its trial has used it up
+	Declared     *status.Declared `json:"declared,omitempty"` // what is granted a trial
 	Decision     *status.Decision `json:"decision,omitempty"`
-	AgentAnswers bool             `json:"agentAnswers"`
+	AgentAnswers bool             `json:"agentAnswers"` // else nothing is tried until it runs
 }
 
 func newRetry(where *place) *cobra.Command {
@@ -27,7 +27,9 @@ content is marked again.
 
 It does not wait for the trial: 'holdfast status --watch' shows it.
 
-With --json: grant, declared, decision (as in 'holdfast status --json'), agentAnswers.`,
+With --json: grant, declared, decision (as in 'holdfast status --json'), agentAnswers.
+
+Exit code 0: it is granted. 1: nothing was changed.`,
 		Example: "  holdfast retry",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,7 +58,7 @@ With --json: grant, declared, decision (as in 'holdfast status --json'), agentAn
 				p.line("Its trial runs.")
 			case v.Decision != nil && v.Decision.Kind == bootslot.AwaitBaseline:
 				p.line("Next: %s.", reason)
-			case reason != "":
+			case reason != "" && v.Decision.Kind == bootslot.Refused:
 				p.line("Next: its trial starts when this is over: %s.", reason)
 			default:
 				p.line("Next: its trial starts as soon as the checks have held at rest.")

@@ -22,7 +22,7 @@ type rolledBack struct {
 	Mark *bootslot.Mark `json:"mark,omitempty"`
 	// RetryNumber is what to write as `retry:` to try the same once more.
 	RetryNumber  uint64 `json:"retryNumber"`
-	AgentAnswers bool   `json:"agentAnswers"`
+	AgentAnswers bool   `json:"agentAnswers"` // else the guard drives the device there
 	// DryRun says that nothing was done: inForce is what would be.
 	DryRun bool `json:"dryRun,omitempty"`
 	// Changes are the fields that the device is, or would be, changed in by it.

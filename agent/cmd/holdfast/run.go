@@ -37,7 +37,9 @@ func newRun(where *place) *cobra.Command {
 		Long: `Run the agent until SIGTERM. It fetches what git declares, asks the guard for a trial of it, and drives
 the device to what the guard says. SIGHUP makes it read its configuration again.
 
-If the configuration is broken the agent goes on with the last valid copy of it, and status says so.`,
+If the configuration is broken the agent goes on with the last valid copy of it, and status says so.
+
+Exit code 0: it was told to stop. 1: it cannot run: another agent does, or no configuration was ever valid.`,
 		Example: "  holdfast run --config /etc/holdfast/holdfast.yaml",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

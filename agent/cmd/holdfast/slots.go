@@ -7,13 +7,25 @@ import (
 	"holdfast/bootslot"
 )
 
+// shownSlots is what `holdfast slots --json` says.
+type shownSlots struct {
+	Slots    map[bootslot.SlotName]bootslot.Slot `json:"slots"`
+	Active   bootslot.SlotName                   `json:"active,omitempty"` // the slot in force
+	Previous *bootslot.Slot                      `json:"previous,omitempty"`
+	Fallback bootslot.Release                    `json:"fallback"`
+}
+
 func newSlots(where *place) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "slots",
 		Short: "Show the two slots, what is in force, and what it could go back to",
 		Long: `Show slot A and slot B of the ledger, the previous release (for 'holdfast rollback') and the fallback
-(for 'holdfast rollback --to fallback'). * marks what is in force.`,
+(for 'holdfast rollback --to fallback'). * marks what is in force.
+
+With --json: slots (by name), active, previous, fallback.
+
+Exit code 0: they are shown. 1: the ledger cannot be read.`,
 		Example: "  holdfast slots",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -25,12 +37,7 @@ func newSlots(where *place) *cobra.Command {
 			}
 			fallback := b.profile.Fallback
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), struct {
-					Slots    map[bootslot.SlotName]bootslot.Slot `json:"slots"`
-					Active   bootslot.SlotName                   `json:"active,omitempty"`
-					Previous *bootslot.Slot                      `json:"previous,omitempty"`
-					Fallback bootslot.Release                    `json:"fallback"`
-				}{v.Slots, v.Active, v.Previous, bootslot.Release{Fields: fallback}})
+				return printJSON(cmd.OutOrStdout(), shownSlots{v.Slots, v.Active, v.Previous, bootslot.Release{Fields: fallback}})
 			}
 			p := newPrinter(cmd.OutOrStdout())
 			rows := [][]cell{{{text: " "}, {"slot", faint}, {"status", faint}, {"revision", faint}, {"content", faint}, {"fields", faint}}}

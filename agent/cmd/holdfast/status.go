@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdfast/agent/status"
+	"holdfast/bootslot"
 	"holdfast/bootslot/api"
 )
 
@@ -140,8 +141,11 @@ func showStatus(p printer, b *board, v status.View) error {
 		if d.Mixed {
 			text += ", mixed: no revision has it"
 		}
-		if len(d.Held) > 0 {
-			text += ", held: " + strings.Join(heldNames(d.Held), ", ")
+		switch names := strings.Join(heldNames(d.Held), ", "); {
+		case d.Kind == bootslot.Held:
+			text += ": " + names
+		case names != "":
+			text += ", held: " + names
 		}
 		if reason := v.Reason(); len(d.Held) == 0 && !strings.Contains(v.Summary, reason) {
 			text += ": " + reason // elsewhere it stands in the first line

@@ -46,6 +46,9 @@ func newValidate(where *place) *cobra.Command {
 is wrong. It asks nobody and needs no configuration: only the profile matters, the baked-in one or
 that of --share. FILE - is standard input.
 
+With --json: a list, each with file, valid, and as they apply release, digest, retry, errors (each with
+file, line, column, message).
+
 Exit code 0: all files are valid. 1: one is not.`,
 		Example: `  holdfast validate greenhouse.yaml
   holdfast validate devices/*/greenhouse.yaml`,

@@ -32,7 +32,7 @@ func newVersion() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
-		Long:    "Print the version, which 'holdfast --version' does, too.\n\nWith --json: version, go, platform.",
+		Long:    "Print the version, which 'holdfast --version' does, too.\n\nWith --json: version, go, platform.\n\nExit code 0.",
 		Example: "  holdfast version",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
