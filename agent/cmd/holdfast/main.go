@@ -25,6 +25,10 @@ var version = ""
 // configEnv names the environment variable that --config defaults to.
 const configEnv = "HOLDFAST_CONFIG"
 
+func init() {
+	cobra.EnableCommandSorting = false // the help has them in the order of their use
+}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	code := Main(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -80,7 +84,10 @@ func newRoot() (root *cobra.Command, began *bool) {
 		Long: `Holdfast keeps a device in the state that a git repository declares, and undoes by itself a
 change that the device does not survive.
 
-Exit codes: 0 fine, 1 not fine, 2 misuse.`,
+Begin with 'holdfast status'. If something is held, 'holdfast why FIELD' tells which revision did it, which
+check failed with which reading, and what to do; 'holdfast doctor' looks at Holdfast itself.
+
+Exit codes: 0 fine, 1 not fine, 2 misuse. Each verb's help says what that means for it.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          aVerb,
@@ -104,13 +111,19 @@ Exit codes: 0 fine, 1 not fine, 2 misuse.`,
 	}
 	root.PersistentFlags().StringVar(&where.config, "config", def, "the configuration `file`; also from $"+configEnv)
 	root.PersistentFlags().StringVar(&where.share, "share", fallback.Dir, "the `folder` whose profile.yaml and fallback.yaml override the baked-in ones")
-	root.AddCommand(
-		newRun(&where), newStatus(&where), newWhy(&where), newDiff(&where), newMarks(&where), newHistory(&where), newSlots(&where),
-		newSelfTest(&where), newDoctor(&where),
-		newReconcile(&where), newRetry(&where), newRollback(&where), newSuspend(&where), newResume(&where), newAccept(&where),
-		without(newValidate(&where), "config"), without(newVersion(), "config", "share"), without(newCompletion(), "config", "share"),
-		without(newMan(), "config", "share"),
-	)
+	add := func(title string, verbs ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: title, Title: title})
+		for _, c := range verbs {
+			c.GroupID = title
+			root.AddCommand(c)
+		}
+	}
+	add("To find out what goes on (they change nothing):", newStatus(&where), newWhy(&where), newDiff(&where), newMarks(&where), newHistory(&where), newSlots(&where),
+		newSelfTest(&where), newDoctor(&where))
+	add("To set it right:", newReconcile(&where), newRetry(&where), newRollback(&where), newSuspend(&where), newResume(&where), newAccept(&where))
+	add("The rest:", newRun(&where), without(newValidate(&where), "config"), without(newVersion(), "config", "share"),
+		without(newCompletion(), "config", "share"), without(newMan(), "config", "share"))
+	root.SetHelpCommandGroupID("The rest:")
 	return root, began
 }
 

@@ -477,8 +477,9 @@ func TestNoPermission(t *testing.T) {
 	}
 	b := newBoard(t)
 	b.keepLedger()
-	b.serve("guard.sock", nil)
-	b.serve("agent.sock", nil)
+	lf := newLife(t)
+	b.serve("guard.sock", map[string]any{"GET /v1/state": lf.state, "GET /v1/history": lf.past, "GET /v1/selftest": lf.state.Checks})
+	b.serve("agent.sock", map[string]any{"GET /v1/status": lf.agent})
 	for path, mode := range map[string]os.FileMode{b.dir: 0o755, b.path("run", "guard.sock"): 0o660, b.path("run", "agent.sock"): 0o660,
 		b.path("state", "guard"): 0o750, b.path("state", "agent"): 0o750} {
 		os.MkdirAll(path, 0o755)
@@ -486,8 +487,10 @@ func TestNoPermission(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chown(b.path("run", "guard.sock"), 0, 4711); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"guard.sock", "agent.sock"} {
+		if err := os.Chown(b.path("run", name), 0, 4711); err != nil {
+			t.Fatal(err)
+		}
 	}
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -497,7 +500,7 @@ func TestNoPermission(t *testing.T) {
 	if err := os.WriteFile(exe, self, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	do := func(args ...string) (int, string) {
+	do := func(group uint32, args ...string) (int, string) {
 		for { // until no child of another test has the file open for writing, as all have at their start what this process had
 			if err := exec.Command(exe, "-test.list=^$").Run(); !errors.Is(err, unix.ETXTBSY) {
 				break
@@ -507,7 +510,7 @@ func TestNoPermission(t *testing.T) {
 		cmd := exec.Command(exe)
 		cmd.Dir = b.dir
 		cmd.Env = append(os.Environ(), asHoldfast+"="+strings.Join(append(args, "--config", b.config, "--share", ""), "\n"))
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: group}}
 		out, err := cmd.CombinedOutput()
 		if err != nil && !errors.As(err, new(*exec.ExitError)) {
 			t.Fatal(err)
@@ -525,9 +528,14 @@ func TestNoPermission(t *testing.T) {
 		{[]string{"marks", "--json"}, []string{"cannot be read"}, []string{"[]"}},
 		{[]string{"status"}, []string{"What is in force cannot be told", "the agent is not reachable", hint, "driven by   not known"}, []string{"Nothing is declared", "dead", "the fallback"}},
 		{[]string{"retry"}, []string{"nothing was changed: the guard is not reachable", hint}, []string{"dead"}},
-		{[]string{"sync"}, []string{"nothing was changed: the agent is not reachable"}, nil},
+		{[]string{"reconcile"}, []string{"nothing was changed: the agent is not reachable (this user may not ask it)", strings.ReplaceAll(hint, "guard", "agent")}, nil},
+		{[]string{"why", "lamp"}, []string{"the ledger cannot be read: the guard is not reachable", hint}, []string{"is to be"}},
+		{[]string{"status", "--oneline"}, []string{"unreadable !"}, nil},
+		{[]string{"selftest"}, []string{"the guard is not reachable", hint}, []string{"holds"}},
+		{[]string{"rollback", "--dry-run"}, []string{"the guard is not reachable", hint}, []string{"goes back"}},
+		{[]string{"doctor"}, []string{"unknown  guard", "unknown  agent", hint}, []string{"dead"}},
 	} {
-		code, out := do(tt.args...)
+		code, out := do(65534, tt.args...)
 		if code != 1 {
 			t.Errorf("holdfast %v: exit code %d, want 1", tt.args, code)
 		}
@@ -540,6 +548,21 @@ func TestNoPermission(t *testing.T) {
 			if strings.Contains(out, w) {
 				t.Errorf("holdfast %v says %q:\n%s", tt.args, w, out)
 			}
+		}
+	}
+
+	// A member of the sockets' group may not read the files, and needs none of them.
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"status"}, "1111111 is in force, as declared"}, {[]string{"why", "fan"}, "since 1111111 passed its trial"}, {[]string{"diff"}, "declared 1111111"}, {[]string{"marks"}, "no marks"},
+		{[]string{"slots"}, "*  A"}, {[]string{"history"}, "passed"}, {[]string{"selftest"}, "All required checks hold"}, {[]string{"rollback", "--dry-run"}, "goes back from 1111111"},
+		{[]string{"doctor"}, "unknown  record"},
+	} {
+		code, out := do(4711, tt.args...)
+		if tt.args[0] != "doctor" && code != 0 || !strings.Contains(out, tt.want) || strings.Contains(out, "may not ask") {
+			t.Errorf("holdfast %v as a member of the group: exit code %d, want %q\n%s", tt.args, code, tt.want, out)
 		}
 	}
 }

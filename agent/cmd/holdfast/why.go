@@ -16,7 +16,7 @@ func newWhy(where *place) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "why FIELD|MARK",
-		Short: "Tell why a field is as it is, or why a mark stands: who, what, which check, which readings, and what lifts it",
+		Short: "Tell why a field is as it is, or why a mark stands, and what lifts it",
 		Long: `Tell the chain of cause of a field, or of the mark with that number: which revision by whom declared
 what, what was tried and how often, which check failed with which readings before, during and after,
 and what lifts it, with the number to write as 'retry:'. Of a field that nothing holds it tells
@@ -41,7 +41,7 @@ Exit code 0: it was told. 1: it cannot be told. 2: there is no such field, or mi
 			b := where.open()
 			s := b.sources(cmd.Context(), thoroughly)
 			v := status.Build(s)
-			if err := needLedger("why it is so", s, v); err != nil {
+			if err := needLedger("the ledger", s, v); err != nil {
 				return err
 			}
 			// Without the history the trials and the revision that brought a value are not known, and the rest is.
