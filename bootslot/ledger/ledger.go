@@ -82,6 +82,8 @@ type Store struct {
 	madeUp bool
 	// undo are the events that stand, or may stand, in ledger.db of a record that was not saved: nobody has acted on it.
 	undo []change
+	// unwritable is why ledger.db, which is there, could not be opened for writing.
+	unwritable error
 	// unsure says that the last commit failed: it may stand in the kernel's memory, where bbolt looks, and not on the disk.
 	unsure bool
 	// beforeWrite is called with the name of each durable write right before it; a test cuts the power there.
@@ -239,8 +241,8 @@ func (s *Store) openDB(copied bool) (l bootslot.Ledger, raw []byte, err error) {
 			l, raw, err = readRecord(ro.DB)
 			return err
 		})
+		s.unwritable = err
 		if readErr == nil {
-			s.note("%s cannot be opened for writing: %v", s.dbPath, err)
 			return l, raw, nil
 		}
 		if err = readErr; !copied || !errors.Is(err, unix.EIO) {
@@ -254,6 +256,7 @@ func (s *Store) openDB(copied bool) (l bootslot.Ledger, raw []byte, err error) {
 		s.note("%s is damaged (%v) and was set aside as %s", s.dbPath, err, bad)
 	} else {
 		s.note("%s is damaged (%v)", s.dbPath, err)
+		s.unwritable = aerr
 		err = fmt.Errorf("%w; and it cannot be set aside: %w", err, aerr)
 	}
 	if raw != nil {
@@ -321,7 +324,7 @@ func (s *Store) create(raw []byte) error {
 		return err
 	}
 	if _, err := os.Stat(s.dbPath); err == nil {
-		return fmt.Errorf("%s is there but cannot be opened for writing", s.dbPath)
+		return fmt.Errorf("%s is there but cannot be opened for writing: %w", s.dbPath, s.unwritable)
 	}
 	tmp := s.dbPath + ".new"
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
