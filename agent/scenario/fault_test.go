@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,7 +86,16 @@ func (w *world) fault(args []string) error {
 		switch {
 		case g.State == kind && len(unsaid) == 0 && g.Times == again.Git.Times && g.Message == again.Git.Message:
 			w.story.note("%s", strings.Join(about(text, g), "\n"))
-			return errors.Join(oneLine(text, g, says), w.unmoved(v))
+			if err := oneLine(text, g, says); err != nil {
+				return err
+			}
+			if err := w.idle([]string{"1", "cycles"}); err != nil { // what was to come of it has come
+				return err
+			}
+			if v, _, err = w.status(); err != nil {
+				return err
+			}
+			return w.unmoved(v)
 		case time.Since(began) > waitLimit():
 			return fmt.Errorf("the repository is %s: %s; %s: want %s, and %q said", g.State, g.Message, g.Advice, kind, unsaid)
 		}
@@ -216,6 +226,9 @@ func (w *world) cutPowerWhile(name string) error {
 		return err == nil, e != nil || !os.SameFile(old, now)
 	}
 	for range 20 {
+		if err := os.Remove(at + ".new"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		if err := w.boot(); err != nil {
 			return err
 		}
