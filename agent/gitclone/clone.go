@@ -373,25 +373,44 @@ func load(s *boltstore.Store) (*Desired, error) {
 
 // proven is nil if the store's objects still prove the document.
 func (c *Clone) proven(d *Desired) error {
-	_, err := prove(storeSource{c.store, d.Data}, plumbing.NewHash(d.Revision), d.File, c.o.MaxFileBytes)
+	_, err := prove(newStoreSource(c.store, d.Data), plumbing.NewHash(d.Revision), d.File, c.o.MaxFileBytes)
 	return err
 }
 
 // storeSource is what is stored: revision and folders as objects, the file as the document. To store that twice would
 // cost a page of flash more at each change.
 type storeSource struct {
-	s        *boltstore.Store
 	document []byte
+	objects  func() (map[plumbing.Hash]object, error)
+}
+
+// newStoreSource reads the objects when first asked for one, all of them, as each look into the file begins with a check
+// of it; and so one conversation's question must not be the next one's.
+func newStoreSource(s *boltstore.Store, document []byte) storeSource {
+	return storeSource{document, sync.OnceValues(func() (map[plumbing.Hash]object, error) {
+		all := make(map[plumbing.Hash]object)
+		err := s.View(func(tx *boltstore.Tx) error {
+			return tx.ForEachObject(func(h plumbing.Hash, typ plumbing.ObjectType, content []byte) error {
+				all[h] = object{typ, h, content}
+				return nil
+			})
+		})
+		return all, err
+	})}
 }
 
 func (s storeSource) get(h plumbing.Hash, want plumbing.ObjectType) ([]byte, error) {
-	if want != plumbing.BlobObject {
-		return s.s.Object(want, h)
+	if want == plumbing.BlobObject && plumbing.ComputeHash(want, s.document) == h {
+		return s.document, nil
 	}
-	if plumbing.ComputeHash(want, s.document) != h {
-		return nil, plumbing.ErrObjectNotFound
+	all, err := s.objects()
+	if err != nil {
+		return nil, err
 	}
-	return s.document, nil
+	if o, ok := all[h]; ok && o.typ == want {
+		return o.content, nil
+	}
+	return nil, plumbing.ErrObjectNotFound
 }
 
 // publish makes what was fetched, proven and validated the clone's state: on disk first, then for Desired.

@@ -538,7 +538,7 @@ func record(t *testing.T, c *Clone, srv *server) *tape {
 
 func (p *tape) question(c *Clone) question {
 	d := c.desired.Load()
-	return question{old: plumbing.NewHash(d.Revision), stored: storeSource{c.store, d.Data}}
+	return question{old: plumbing.NewHash(d.Revision), stored: newStoreSource(c.store, d.Data)}
 }
 
 func (p *tape) play(w http.ResponseWriter, q *http.Request, _ http.Handler) {

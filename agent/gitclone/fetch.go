@@ -142,7 +142,7 @@ func (c *Clone) ask(ctx context.Context) (plumbing.Hash, *staged, error) {
 	}
 	if d := c.desired.Load(); d != nil {
 		if c.store != nil && c.whole {
-			q.stored = storeSource{c.store, d.Data}
+			q.stored = newStoreSource(c.store, d.Data)
 		}
 		q.old, q.active = plumbing.NewHash(d.Revision), plumbing.ZeroHash
 	}

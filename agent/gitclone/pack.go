@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -251,7 +252,7 @@ func (p *pack) apply(i int, b *entry) error {
 		p.drop(e, b.typ)
 		return nil
 	}
-	size, err := deltaTarget(e.content)
+	size, delta, err := deltaHeader(e.content, len(b.content))
 	if err != nil {
 		return fail(ErrProtocol, "cannot apply a delta: %w", err)
 	}
@@ -262,7 +263,7 @@ func (p *pack) apply(i int, b *entry) error {
 	if err := p.keep(size); err != nil {
 		return err
 	}
-	out, err := packfile.PatchDelta(b.content, e.content)
+	out, err := patch(b.content, delta, size)
 	if err != nil {
 		return fail(ErrProtocol, "cannot apply a delta: %w", err)
 	}
@@ -279,23 +280,79 @@ func (p *pack) drop(e *entry, typ plumbing.ObjectType) {
 	p.dropped++
 }
 
-// deltaTarget reads how long the result of a delta is to be: its second number.
-func deltaTarget(delta []byte) (int64, error) {
-	for n := range 2 {
-		var v int64
-		for i := 0; ; i++ {
-			if i >= len(delta) || i > 8 {
-				return 0, errors.New("its header is damaged")
+var errDelta = errors.New("it is damaged")
+
+// deltaHeader reads how long a delta's base is, which must be so, and how long its result. What it does follows
+// (gitformat-pack(5), deltified representation).
+func deltaHeader(delta []byte, base int) (size int64, rest []byte, err error) {
+	var n [2]int64
+	for i := range n {
+		for shift := 0; ; shift += 7 {
+			if len(delta) == 0 || shift > 35 {
+				return 0, nil, errDelta
 			}
-			v |= int64(delta[i]&0x7f) << (7 * i)
-			if delta[i]&0x80 == 0 {
-				delta = delta[i+1:]
+			b := delta[0]
+			n[i] |= int64(b&0x7f) << shift
+			delta = delta[1:]
+			if b&0x80 == 0 {
 				break
 			}
 		}
-		if n == 1 {
-			return v, nil
-		}
 	}
-	return 0, nil
+	if n[0] != int64(base) {
+		return 0, nil, fmt.Errorf("it is a change to %d bytes, and there are %d", n[0], base)
+	}
+	return n[1], delta, nil
+}
+
+// patch makes the result of a delta, of so many bytes. It allocates that, once it is known to be true, and nothing else:
+// with folders of 10,000 names that counts.
+func patch(base, delta []byte, size int64) ([]byte, error) {
+	made := int64(0)
+	err := pieces(base, delta, func(p []byte) { made += int64(len(p)) })
+	if err == nil && made != size {
+		err = errDelta
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, 0, size)
+	return out, pieces(base, delta, func(p []byte) { out = append(out, p...) })
+}
+
+// pieces calls do with what a delta's result is made of, in order: new bytes, and pieces of its base.
+func pieces(base, delta []byte, do func([]byte)) error {
+	for len(delta) > 0 {
+		op := delta[0]
+		delta = delta[1:]
+		if op&0x80 == 0 { // so many new bytes
+			if op == 0 || int(op) > len(delta) {
+				return errDelta
+			}
+			do(delta[:op])
+			delta = delta[op:]
+			continue
+		}
+		// A piece of the base: four bytes of where and three of how long, as far as they are not zero.
+		var at uint64
+		for i := range 7 {
+			if op&(1<<i) == 0 {
+				continue
+			}
+			if len(delta) == 0 {
+				return errDelta
+			}
+			at |= uint64(delta[0]) << (8 * i)
+			delta = delta[1:]
+		}
+		from, n := at&math.MaxUint32, at>>32
+		if n == 0 {
+			n = 1 << 16
+		}
+		if from+n > uint64(len(base)) {
+			return errDelta
+		}
+		do(base[from : from+n])
+	}
+	return nil
 }

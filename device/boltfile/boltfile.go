@@ -6,7 +6,7 @@
 // which cost some microseconds a page.
 //
 // What is checked is the structure alone: that every page is what it says, is used once, and points at what is there. Contents need a checksum of
-// their own.
+// their own, and who reads them must be ready for a block that the disk cannot read.
 package boltfile
 
 import (
@@ -123,7 +123,7 @@ func readMeta(f io.ReaderAt, at int64) (m meta, ok bool, err error) {
 	return meta{uint64(order.Uint32(b[8:])), order.Uint64(b[16:]), order.Uint64(b[32:]), order.Uint64(b[40:]), order.Uint64(b[48:])}, true, nil
 }
 
-// Check reads all that is in use of a file of so many bytes. ErrDamaged if bbolt must not see it; any other error is the disk's.
+// Check reads how all is laid out that is in use of a file of so many bytes. ErrDamaged if bbolt must not see it; any other error is the disk's.
 func Check(f io.ReaderAt, size int64) error {
 	m, ok, err := readMeta(f, 0)
 	// The second page says it as well; how long the first one is, is not known then.
@@ -156,7 +156,8 @@ func Check(f io.ReaderAt, size int64) error {
 type check struct {
 	f io.ReaderAt
 	meta
-	used []bool
+	used  []bool
+	spare [][]byte // buffers of pages
 }
 
 // take notes that a page is used, or free, which it may be once.
@@ -168,16 +169,17 @@ func (c *check) take(id uint64) error {
 	return nil
 }
 
-// page reads a page with those that continue it.
+// page reads a page, which is to be let go of when nobody looks at it any more. Of those that continue it, only what describes entries is read: long
+// values are most of a file, and nobody here looks at them.
 func (c *check) page(id uint64) (p page, err error) {
 	if id >= c.pages {
 		return p, damaged("there is no page %d", id)
 	}
-	b := make([]byte, c.pageSize)
-	if _, err := c.f.ReadAt(b, int64(id*c.pageSize)); err != nil {
+	b, err := c.read(id, c.pageSize)
+	if err != nil {
 		return p, err
 	}
-	p = page{id, order.Uint16(b[8:]), int(order.Uint16(b[10:])), b}
+	p = page{id, order.Uint16(b[8:]), int(order.Uint16(b[10:])), b, 0}
 	if got := order.Uint64(b); got != id {
 		return p, damaged("page %d says that it is page %d", id, got)
 	}
@@ -187,21 +189,34 @@ func (c *check) page(id uint64) (p page, err error) {
 			return p, err
 		}
 	}
-	if more > 0 {
-		p.data = make([]byte, (more+1)*c.pageSize)
-		if _, err := c.f.ReadAt(p.data, int64(id*c.pageSize)); err != nil {
-			return p, err
-		}
+	p.size = (more + 1) * c.pageSize
+	if need := min(uint64(pageHeader+p.count*element), p.size); need > c.pageSize {
+		c.letGo(p)
+		p.data, err = c.read(id, need)
 	}
-	return p, nil
+	return p, err
 }
+
+// read reads from the beginning of a page on, into a buffer that has been let go of if there is one.
+func (c *check) read(id, n uint64) (b []byte, err error) {
+	if last := len(c.spare) - 1; last >= 0 && uint64(cap(c.spare[last])) >= n {
+		b, c.spare = c.spare[last][:n], c.spare[:last]
+	} else {
+		b = make([]byte, n)
+	}
+	_, err = c.f.ReadAt(b, int64(id*c.pageSize))
+	return b, err
+}
+
+func (c *check) letGo(p page) { c.spare = append(c.spare, p.data) }
 
 // page is one that may be continued in others.
 type page struct {
 	id    uint64
 	flags uint16
 	count int
-	data  []byte
+	data  []byte // as much of it as has been read
+	size  uint64
 }
 
 func (p page) damaged(format string, args ...any) error {
@@ -213,6 +228,7 @@ func (c *check) freelist() error {
 	if err != nil {
 		return err
 	}
+	defer c.letGo(p)
 	// Of 0xFFFF entries or more, which need a file of 256 MiB, there would be another form.
 	if p.flags != freelist || p.count == 0xFFFF || p.count > (len(p.data)-pageHeader)/8 {
 		return p.damaged("it is of kind %#x, with %d entries: no list of free pages", p.flags, p.count)
@@ -231,6 +247,7 @@ func (c *check) tree(id uint64, least, end []byte, top bool) error {
 	if err != nil {
 		return err
 	}
+	defer c.letGo(p)
 	if p.flags == leaf {
 		return c.leaf(p, least, end, top, true)
 	}
@@ -241,7 +258,7 @@ func (c *check) tree(id uint64, least, end []byte, top bool) error {
 	keys[p.count] = end
 	for i := range p.count {
 		at := pageHeader + i*element
-		if keys[i], err = p.cut(at, at, 0, 4); err != nil {
+		if keys[i], err = c.bytes(p, at, at, 0, 4); err != nil {
 			return err
 		}
 	}
@@ -261,24 +278,28 @@ func (c *check) leaf(p page, least, end []byte, noValues, buckets bool) (err err
 	keys := make([][]byte, p.count)
 	for i := range p.count {
 		at := pageHeader + i*element
-		if keys[i], err = p.cut(at, at, 4, 8); err != nil {
+		if keys[i], err = c.bytes(p, at, at, 4, 8); err != nil {
 			return err
 		}
-		size := order.Uint32(p.data[at+8:])
-		value, err := p.cut(at, at+int(size), 4, 12)
+		value := at + int(order.Uint32(p.data[at+8:])) // behind the key
+		from, to, err := p.span(at, value, 4, 12)
 		if err != nil {
 			return err
 		}
 		switch flags := order.Uint32(p.data[at:]); {
 		case flags == 0 && !noValues:
-		case flags != bucketEntry || !buckets || len(value) < bucketHeader:
-			return p.damaged("entry %d is of kind %#x, with %d bytes", i, flags, len(value))
+		case flags != bucketEntry || !buckets || to-from < bucketHeader:
+			return p.damaged("entry %d is of kind %#x, with %d bytes", i, flags, to-from)
 		default:
+			value, err := c.bytes(p, at, value, 4, 12)
+			if err != nil {
+				return err
+			}
 			if root := order.Uint64(value); root != 0 {
 				err = c.tree(root, nil, nil, false)
 			} else if value = value[bucketHeader:]; len(value) < pageHeader {
 				err = p.damaged("entry %d is a bucket of %d bytes", i, len(value))
-			} else if in := (page{p.id, order.Uint16(value[8:]), int(order.Uint16(value[10:])), value}); in.flags != leaf {
+			} else if in := (page{p.id, order.Uint16(value[8:]), int(order.Uint16(value[10:])), value, uint64(len(value))}); in.flags != leaf {
 				err = p.damaged("entry %d is a bucket of kind %#x", i, in.flags)
 			} else {
 				err = c.leaf(in, nil, nil, false, false)
@@ -291,18 +312,32 @@ func (c *check) leaf(p page, least, end []byte, noValues, buckets bool) (err err
 	return p.ordered(keys, least, end)
 }
 
-// cut returns what the element at byte at describes: it begins at base and the position that stands in the element, and is as long as the size
-// that stands there says.
-func (p page) cut(at, base, position, size int) ([]byte, error) {
+// span is where in the page that lies what the element at byte at describes: it begins at base and the position that stands in the element, and is as
+// long as the size that stands there says.
+func (p page) span(at, base, position, size int) (from, to uint64, err error) {
 	if at+element > len(p.data) {
-		return nil, p.damaged("%d entries do not fit", p.count)
+		return 0, 0, p.damaged("%d entries do not fit", p.count)
 	}
-	from := uint64(base) + uint64(order.Uint32(p.data[at+position:]))
-	to := from + uint64(order.Uint32(p.data[at+size:]))
-	if to > uint64(len(p.data)) || from < uint64(pageHeader+p.count*element) {
-		return nil, p.damaged("an entry lies at [%d,%d) of %d bytes", from, to, len(p.data))
+	from = uint64(base) + uint64(order.Uint32(p.data[at+position:]))
+	to = from + uint64(order.Uint32(p.data[at+size:]))
+	if to > p.size || from < uint64(pageHeader+p.count*element) {
+		return 0, 0, p.damaged("an entry lies at [%d,%d) of %d bytes", from, to, p.size)
 	}
-	return p.data[from:to], nil
+	return from, to, nil
+}
+
+// bytes returns what lies there, valid until the page is let go of.
+func (c *check) bytes(p page, at, base, position, size int) ([]byte, error) {
+	from, to, err := p.span(at, base, position, size)
+	if err != nil {
+		return nil, err
+	}
+	if to <= uint64(len(p.data)) {
+		return p.data[from:to], nil
+	}
+	b := make([]byte, to-from)
+	_, err = c.f.ReadAt(b, int64(p.id*c.pageSize+from))
+	return b, err
 }
 
 // ordered says whether keys ascend, from least on and before end.

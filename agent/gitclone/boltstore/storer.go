@@ -32,11 +32,6 @@ func (s *Store) EncodedObject(t plumbing.ObjectType, h plumbing.Hash) (plumbing.
 	return view(s, func(tx *Tx) (plumbing.EncodedObject, error) { return tx.EncodedObject(t, h) })
 }
 
-// Object returns the content of an object: see Tx.Object.
-func (s *Store) Object(t plumbing.ObjectType, h plumbing.Hash) ([]byte, error) {
-	return view(s, func(tx *Tx) ([]byte, error) { return tx.Object(t, h) })
-}
-
 func (s *Store) IterEncodedObjects(t plumbing.ObjectType) (storer.EncodedObjectIter, error) {
 	return view(s, func(tx *Tx) (storer.EncodedObjectIter, error) { return tx.IterEncodedObjects(t) })
 }

@@ -123,29 +123,18 @@ func (t *Tx) PutObject(h plumbing.Hash, typ plumbing.ObjectType, content []byte)
 // EncodedObject returns an object of type want, which may be AnyObject. It is hashed again: one that does not have the
 // hash it is stored under is ErrCorrupt.
 func (t *Tx) EncodedObject(want plumbing.ObjectType, h plumbing.Hash) (plumbing.EncodedObject, error) {
-	typ, b, err := t.object(want, h)
+	v := t.tx.Bucket(bucketObjects).Get(h[:])
+	if v == nil {
+		return nil, plumbing.ErrObjectNotFound
+	}
+	typ, content, err := decodeObject(h[:], v)
 	if err != nil {
 		return nil, err
 	}
-	return encoded(typ, b)
-}
-
-// Object returns the content of an object of type want, which may be AnyObject. It is hashed as by EncodedObject.
-func (t *Tx) Object(want plumbing.ObjectType, h plumbing.Hash) ([]byte, error) {
-	_, b, err := t.object(want, h)
-	return b, err
-}
-
-func (t *Tx) object(want plumbing.ObjectType, h plumbing.Hash) (plumbing.ObjectType, []byte, error) {
-	v := t.tx.Bucket(bucketObjects).Get(h[:])
-	if v == nil {
-		return 0, nil, plumbing.ErrObjectNotFound
+	if want != plumbing.AnyObject && want != typ {
+		return nil, plumbing.ErrObjectNotFound
 	}
-	typ, b, err := decodeObject(h[:], v)
-	if err == nil && want != plumbing.AnyObject && want != typ {
-		err = plumbing.ErrObjectNotFound
-	}
-	return typ, b, err
+	return encoded(typ, content)
 }
 
 // decodeObject reads an object out of the file, from which it must be copied: the mapping is gone with the transaction.
@@ -170,12 +159,11 @@ func encoded(typ plumbing.ObjectType, content []byte) (plumbing.EncodedObject, e
 // IterEncodedObjects returns all objects of a type, read and re-hashed now.
 func (t *Tx) IterEncodedObjects(want plumbing.ObjectType) (storer.EncodedObjectIter, error) {
 	var all []plumbing.EncodedObject
-	err := t.tx.Bucket(bucketObjects).ForEach(func(k, v []byte) error {
-		typ, b, err := decodeObject(k, v)
-		if err != nil || want != plumbing.AnyObject && want != typ {
-			return err
+	err := t.ForEachObject(func(_ plumbing.Hash, typ plumbing.ObjectType, content []byte) error {
+		if want != plumbing.AnyObject && want != typ {
+			return nil
 		}
-		o, err := encoded(typ, b)
+		o, err := encoded(typ, content)
 		all = append(all, o)
 		return err
 	})
@@ -185,10 +173,21 @@ func (t *Tx) IterEncodedObjects(want plumbing.ObjectType) (storer.EncodedObjectI
 	return storer.NewEncodedObjectSliceIter(all), nil
 }
 
+// ForEachObject calls fn with each object, hashed again as by EncodedObject. What fn gets may be kept.
+func (t *Tx) ForEachObject(fn func(h plumbing.Hash, typ plumbing.ObjectType, content []byte) error) error {
+	return t.tx.Bucket(bucketObjects).ForEach(func(k, v []byte) error {
+		typ, content, err := decodeObject(k, v)
+		if err != nil {
+			return err
+		}
+		return fn(plumbing.Hash(k), typ, content)
+	})
+}
+
 // HasEncodedObject reports whether an object is there and whole. A bad one must not pass for there: go-git would not
 // ask the server for it.
 func (t *Tx) HasEncodedObject(h plumbing.Hash) error {
-	_, err := t.Object(plumbing.AnyObject, h)
+	_, err := t.EncodedObject(plumbing.AnyObject, h)
 	return err
 }
 
