@@ -94,7 +94,7 @@ func (r *remote) relate(ctx context.Context, conv *conversation, have *objects, 
 const maxSkewedBytes = 1 << 20
 
 func (r *remote) between(ctx context.Context, conv *conversation, q wants, have *objects, limit int64) (ancestry, error) {
-	p, err := r.pull(ctx, conv, q, &objects{stored: have.stored}, rungDepth1, limit)
+	p, err := r.pull(ctx, conv, q, have, rungDepth1, limit)
 	if err != nil {
 		return unknown, err
 	}

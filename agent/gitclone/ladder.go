@@ -262,7 +262,11 @@ func (r *remote) download(ctx context.Context, conv *conversation, q wants, have
 	if conv.line.stream() {
 		defer context.AfterFunc(ctx, conv.abort)()
 	}
-	p, err := unpack(body, r.o, have.base)
+	o := r.o
+	for _, p := range have.fetched { // the bound is for all that one proof is made of
+		o.MaxMemoryBytes -= p.kept
+	}
+	p, err := unpack(body, o, have.base)
 	err = errors.Join(err, ignore(body))
 	if errors.Is(err, errBytes) {
 		err = fail(ErrTooLarge, "revision %s needs more than %d bytes: %w", short(conv.head), limit, errCaps)

@@ -66,11 +66,12 @@ func (p *pktReader) raw() ([]byte, mark, error) {
 	switch {
 	case err != nil || n == 3 || n > maxPkt+4:
 		return nil, 0, fmt.Errorf("%w: %q instead of a length", errNotGit, head[:])
-	case n < 3:
-		return nil, mark(n) + pktFlush, nil
 	}
-	if p.left -= int64(n); p.left < 0 {
+	if p.left -= int64(max(n, 4)); p.left < 0 { // marks as well: a server can go on with them for ever
 		return nil, 0, errBytes
+	}
+	if n < 3 {
+		return nil, mark(n) + pktFlush, nil
 	}
 	if cap(p.buf) < int(n) {
 		p.buf = make([]byte, n)
