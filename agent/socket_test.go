@@ -46,6 +46,14 @@ func TestHandler(t *testing.T) {
 			t.Errorf("status %+v", s)
 		}
 		fetches := len(w.clone.fetches)
+		n := len(w.clone.fetches)
+		if got := ask(w, "POST", "/v1/reconcile", `{"noFetch":true}`); got.Code != http.StatusAccepted || strings.Contains(got.Body.String(), "fetch") {
+			t.Errorf("reconcile without a fetch: %d %s", got.Code, got.Body)
+		}
+		w.pass(time.Millisecond)
+		if len(w.clone.fetches) != n {
+			t.Error("fetched though it was told not to")
+		}
 		if code := ask(w, "POST", "/v1/reconcile", "{}").Code; code != http.StatusAccepted {
 			t.Errorf("reconcile: %d", code)
 		}

@@ -25,9 +25,10 @@ func Wall(t time.Time) string {
 	return t.Local().Format(time.DateTime)
 }
 
-// Ago is how long before now t was, roughly: "3h ago". "" if one of the two cannot be believed: then nothing is known of what lies between them.
+// Ago is how long before now t was, roughly: "3h ago". "" if one of the two cannot be believed (a now that cannot is before a t that can): then nothing is
+// known of what lies between them.
 func Ago(now, t time.Time) string {
-	if t.IsZero() || !clock.Believable(t) || !clock.Believable(now) || now.Before(t) {
+	if t.IsZero() || !clock.Believable(t) || now.Before(t) {
 		return ""
 	}
 	return Rough(now.Sub(t)) + " ago"

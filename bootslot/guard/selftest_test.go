@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holdfast/bootslot/api"
+	"holdfast/device"
 )
 
 // steppedClock is a hand clock whose timers of some lengths fire when the test says so.
@@ -19,6 +20,24 @@ func (c steppedClock) After(d time.Duration) <-chan time.Time {
 		return t
 	}
 	return c.handClock.After(d)
+}
+
+// What was measured before does not count: neither the device, nor any of the checks.
+func TestMeasuredSince(t *testing.T) {
+	b := newBench(t, "")
+	b.pass(3 * time.Second)
+	at := b.clock.up
+	b.want("measured at that time", b.g.measuredSince(at), true)
+	b.clock.up += time.Second
+	b.want("nothing is measured after it", b.g.measuredSince(at+1), false)
+	b.g.checks.Observe(&device.State{Readings: map[string]float64{"temperature": 20}}, b.clock.up)
+	b.want("the device is not looked at", b.g.measuredSince(at+1), false)
+	b.seeDevice()
+	b.want("both are", b.g.measuredSince(at+1), true)
+
+	b = newBench(t, "    - {name: slow, command: [/bin/true]}\n") // nobody runs it here
+	b.pass(3 * time.Second)
+	b.want("one check is not measured", b.g.measuredSince(at), false)
 }
 
 // What an operator asks for is measured after he asked, and he is told reading and limit; a trial is not hurried by it.
