@@ -68,6 +68,7 @@ func TestChain(t *testing.T) {
 
 		{"nothing holds it", running(kept(), declared(good, goodRev)), "vent", failed},
 		{"brought by the first release", running(kept(), declared(good, goodRev)), "lamp", []bootslot.Event{{Kind: bootslot.EventAdopted, Digest: good.Digest(), Revision: goodRev, At: at}}},
+		{"the history is of something else", running(kept(), declared(good, goodRev)), "vent", append(failed[:2:2], bootslot.Event{Kind: bootslot.EventRollback, Digest: "another", Fields: []string{"vent"}, At: at})},
 		{"on trial", running(trying(kept()), wanted, func(s *Sources) { s.Guard.Ledger.Trial.Origin = eva }), "lamp", nil},
 		{"not tried yet", running(kept(), wanted), "lamp", nil},
 		{"drifted", running(kept(), declared(good, goodRev), drift("on")), "lamp", nil},

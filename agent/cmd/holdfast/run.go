@@ -146,7 +146,7 @@ func (d *daemonProcess) load() error {
 // serve opens the socket and answers with whatever handler is set. Without a socket the device is kept all the same.
 func (d *daemonProcess) serve(path string) (stop func()) {
 	starting := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, `{"error":"the agent is starting"}`, http.StatusServiceUnavailable)
+		sock.Answer(w, http.StatusServiceUnavailable, sock.Error{Message: "the agent is starting"})
 	}))
 	d.handler.Store(&starting)
 	l, err := sock.Listen(path)
@@ -155,7 +155,6 @@ func (d *daemonProcess) serve(path string) (stop func()) {
 		return func() {}
 	}
 	srv := sock.Server(context.Background(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 		(*d.handler.Load()).ServeHTTP(w, r)
 	}))
 	go func() {

@@ -596,3 +596,46 @@ func TestOnATerminal(t *testing.T) {
 		t.Error("colour in a pipe")
 	}
 }
+
+// TestDiff: what is compared, and what it is called.
+func TestDiff(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	lf := newLife(t)
+	lf.agent.Report.Observed.Actuators = map[string]string{"vent": "on", "door": "off", "fan": "true", "lamp": "off", "pump": "off"} // the door in another spelling
+	lf.serve(b)
+	b.want(1, []string{"door  closed            closed     off\n", "fan   on                on         true\n"}, "diff")
+	lf.agent.Report.Observed.Actuators["fan"] = "on"
+	b = newBoard(t)
+	lf.serve(b)
+	b.want(0, []string{"declared 1111111"}, "diff")
+	b.want(0, []string{"A 1111111"}, "diff", "A")
+	b.want(0, []string{"declared 1111111"}, "diff", goodRev[:4])
+	b.want(0, []string{"last-known-good 1111111"}, "diff", "last-known-good")
+	b.want(1, []string{"fallback  effective", "fan   off"}, "diff", "fallback")
+	b.want(1, []string{"previous 0000000", "fan   off"}, "diff", "0000000c")
+	b.want(2, []string{`"abcdef0" is not on this board`, "A (1111111), previous (0000000), fallback", "git show abcdef0:FILE"}, "diff", "abcdef0")
+	b.want(2, []string{`"111" is not on this board`}, "diff", "111")
+	b.want(2, []string{"takes one revision, or nothing"}, "diff", "a", "b")
+
+	lf.state.Ledger.Previous.Revision = goodRev[:8] + "and then something else"
+	b = newBoard(t)
+	lf.serve(b)
+	b.want(2, []string{"is the beginning of more than one"}, "diff", goodRev[:8])
+
+	mixed := release(t, device.Fields{"fan": "on", "pump": "on"})
+	slot := lf.state.Ledger.Slots[bootslot.SlotA]
+	slot.Declared = mixed.Digest()
+	lf.state.Ledger.Slots[bootslot.SlotA] = slot
+	b = newBoard(t)
+	lf.serve(b)
+	b.want(0, []string{"came of 1111111 with held fields left out"}, "diff", "A")
+
+	lf.agent.Report.Answered = false
+	b = newBoard(t)
+	lf.serve(b)
+	b.want(2, []string{"the device does not answer"}, "diff")
+
+	b = newBoard(t)
+	b.want(2, []string{"the device does not answer", "Nothing is declared yet."}, "diff")
+}
