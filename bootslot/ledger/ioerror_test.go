@@ -331,3 +331,44 @@ func TestADeadBlock(t *testing.T) {
 		}
 	}
 }
+
+// TestADeadBlockUnderARunningGuard: the same, found while the file is open.
+func TestADeadBlockUnderARunningGuard(t *testing.T) {
+	fs := faultfs.New(t)
+	dir := t.TempDir()
+	marked(t, dir)
+	f := readFiles(t, dir)
+	for n := 0; ; n++ {
+		dir := filepath.Join(fs.Dir, fmt.Sprint(n))
+		f.put(t, dir)
+		s, l, _ := mustOpen(t, dir)
+		fs.Fail(faultfs.Fault{Of: "ledger.db", Reading: true, After: n, Stays: true, Errno: unix.EIO})
+		if other, err := os.Open(filepath.Join(dir, "ledger.db")); err == nil { // which empties the kernel's cache of it
+			other.Close()
+		}
+		next := bootslot.CloseReturning(l, board, true, bootslot.Evidence{})
+		if err := s.Save(next); err != nil {
+			t.Errorf("read %d: Save = %v", n, err)
+		}
+		failed := fs.Heal()
+		if told := s.Notices(); (failed > 0) != (len(told) > 0) {
+			t.Errorf("read %d: %d have failed, %q", n, failed, told)
+		}
+		if err := errors.Join(s.Close(), os.Remove(filepath.Join(dir, "ledger.json"))); err != nil {
+			t.Error(err)
+		}
+		s, again, _ := mustOpen(t, dir)
+		if asJSON(t, again) != asJSON(t, next.Ledger) {
+			t.Errorf("read %d: ledger.db has %s", n, asJSON(t, again))
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if failed == 0 {
+			if n == 0 {
+				t.Error("nothing was read")
+			}
+			break
+		}
+	}
+}

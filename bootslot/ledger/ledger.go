@@ -24,7 +24,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -476,35 +475,17 @@ func (s *Store) put(raw []byte, events []bootslot.Event) error {
 	return update()
 }
 
-// makeSure makes ledger.db on the disk what it is in the kernel's memory, after a commit that failed. Which of the two states bbolt goes on with is said by its
-// two meta pages, and the kernel does not try again to write a page that it could not: a sync would succeed without it, and bbolt would
-// overwrite what the state on the disk still needs. So both are written anew.
-//
-// And if power fails now? What is written is what is there or what the failed commit has written: either state is whole.
+// makeSure goes on after a commit that failed (boltfile.MakeSure).
 func (s *Store) makeSure() error {
-	size := 2 * s.db.Info().PageSize
-	f, err := os.OpenFile(s.dbPath, os.O_RDWR, 0)
-	if err != nil {
+	if err := boltfile.MakeSure(s.db.f); err != nil {
 		return err
 	}
-	metas := make([]byte, size)
-	_, err = io.ReadFull(f, metas)
-	if err == nil {
-		_, err = f.WriteAt(metas, 0)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	// What bbolt remembers of free pages is of one of the two states: it reads that anew.
 	old := s.db
 	s.db = nil
-	if err := protect(old.Close); err != nil {
-		return err
+	err := protect(old.Close)
+	if err == nil {
+		s.db, err = open(s.dbPath, false, false)
 	}
-	s.db, err = open(s.dbPath, false, false)
 	s.unsure = err != nil
 	return err
 }

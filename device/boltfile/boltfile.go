@@ -123,6 +123,30 @@ func readMeta(f io.ReaderAt, at int64) (m meta, ok bool, err error) {
 	return meta{uint64(order.Uint32(b[8:])), order.Uint64(b[16:]), order.Uint64(b[32:]), order.Uint64(b[40:]), order.Uint64(b[48:])}, true, nil
 }
 
+// MakeSure makes a file on the disk what it is in the kernel's memory, after a commit that failed. Which of two states bbolt goes on with is said by the two
+// meta pages, and the kernel does not try again to write a page that it could not: a sync would succeed without it, and bbolt would overwrite what
+// the state on the disk still needs. So both are written anew. Then the file is to be opened anew, as what bbolt remembers of free pages is of one
+// of the two.
+//
+// And if power fails now? What is written is what is there or what the failed commit has written: either state is whole.
+func MakeSure(f *os.File) error {
+	m, ok, err := readMeta(f, 0)
+	if !ok {
+		m.pageSize = uint64(os.Getpagesize())
+	}
+	metas := make([]byte, m.pageSize+pageHeader+metaSize)
+	if err == nil {
+		_, err = f.ReadAt(metas, 0)
+	}
+	if err == nil {
+		_, err = f.WriteAt(metas, 0)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return err
+}
+
 // Check reads how all is laid out that is in use of a file of so many bytes. ErrDamaged if bbolt must not see it; any other error is the disk's.
 func Check(f io.ReaderAt, size int64) error {
 	m, ok, err := readMeta(f, 0)

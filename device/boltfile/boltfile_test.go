@@ -208,6 +208,42 @@ func TestWhatIsLetThroughBoltCanUse(t *testing.T) {
 	}
 }
 
+// What is looked at is the state in force, and not the one before it: each page that the last transaction has written.
+func TestTheStateInForceIsLookedAt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	before := made(t, path, 8)
+	for n := range 4 { // the two states take turns on the meta pages
+		db, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(t, db, rand.New(rand.NewPCG(2, uint64(n))))
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		after, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := 0
+		for page := 8192; page < min(len(before), len(after)); page += 4096 {
+			if bytes.Equal(after[page:page+4096], before[page:page+4096]) {
+				continue
+			}
+			changed++
+			b := bytes.Clone(after)
+			clear(b[page : page+4096])
+			if after[page+8] != 0 && Check(bytes.NewReader(b), int64(len(b))) == nil { // not the rest of a value
+				t.Errorf("change %d: page %d is not looked at", n, page/4096)
+			}
+		}
+		if changed == 0 {
+			t.Errorf("change %d has changed nothing", n)
+		}
+		before = after
+	}
+}
+
 func TestADiskThatCannotReadIsNotDamage(t *testing.T) {
 	whole := made(t, filepath.Join(t.TempDir(), "f"), 5)
 	for n := range 5 {

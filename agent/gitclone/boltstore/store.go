@@ -84,7 +84,8 @@ type Store struct {
 	path   string
 	opts   Options
 	db     *bbolt.DB
-	file   *os.File // bbolt's own, to let go of the lock when bbolt itself cannot any more
+	file   *os.File // bbolt's own; nil while it cannot be opened again
+	unsure bool     // the last Update failed: it may stand in the kernel's memory, where bbolt looks, and not on the disk
 	broken atomic.Bool
 	index  memory.IndexStorage // there is no worktree: go-git's interface wants an index, the disk does not
 }
@@ -120,6 +121,11 @@ func Open(path string, o Options) (s *Store, aside *SetAside, err error) {
 			continue
 		case err == nil:
 			if err = s.compactIfWasteful(); err == nil {
+				// And if power fails now? The name may be lost, or be the one before a compaction, and nothing has been published
+				// yet. At each start, as whoever gave the file its name may have been killed before he came to this.
+				err = syncFolder(path)
+			}
+			if err == nil {
 				return s, aside, nil
 			}
 			_ = s.Close()
@@ -159,10 +165,7 @@ func moveAside(path string) (string, error) {
 	to := path + ".bad-1"
 	// And if power fails now? A rename is whole or has not happened. In the first case the next Open makes a new file, in
 	// the second it finds this one bad again.
-	if err := os.Rename(path, to); err != nil {
-		return "", err
-	}
-	return to, syncFolder(path)
+	return to, os.Rename(path, to)
 }
 
 // create makes an empty store.
@@ -179,13 +182,12 @@ func create(path string, o Options) error {
 		_ = os.Remove(tmp)
 		return err
 	}
-	// And if power fails now? The file is complete on disk under one name or the other. Not syncing the folder could
-	// lose the name, with everything published since.
+	// And if power fails now? The file is complete on disk under one name or the other.
 	if err := os.Rename(tmp, path); err != nil {
 		_ = os.Remove(tmp)
 		return err
 	}
-	return syncFolder(path)
+	return nil
 }
 
 // settle closes a file that is to be renamed, all of it on disk.
@@ -314,9 +316,6 @@ func (s *Store) compact() error {
 	if err := os.Rename(tmp, s.path); err != nil {
 		return keepOld(tmp, err)
 	}
-	if err := syncFolder(s.path); err != nil {
-		return err
-	}
 	n, err := openFile(s.path, s.opts, false)
 	if err != nil {
 		return err
@@ -337,6 +336,9 @@ func keepOld(tmp string, err error) error {
 
 // Close lets go of the file and its lock.
 func (s *Store) Close() error {
+	if s.file == nil {
+		return nil
+	}
 	if s.broken.Load() {
 		// bbolt's own Close can wait for ever on a lock that a panic left behind.
 		// The mapping is lost to this process, once per damage and bounded by MaxBytes.
@@ -352,7 +354,37 @@ func (s *Store) Path() string { return s.path }
 //
 // And if power fails now? bbolt writes pages that the state in force does not use, syncs them, writes one meta page
 // that makes them the state in force, and syncs again. The next Open finds the newest whole meta page.
-func (s *Store) Update(fn func(*Tx) error) error { return s.run(true, fn) }
+func (s *Store) Update(fn func(*Tx) error) error {
+	if s.unsure && !s.broken.Load() {
+		if err := s.makeSure(); err != nil {
+			return err
+		}
+	}
+	err := s.run(true, fn)
+	s.unsure = err != nil
+	return err
+}
+
+// makeSure goes on after an Update that failed (boltfile.MakeSure).
+func (s *Store) makeSure() error {
+	if s.file != nil {
+		if err := boltfile.MakeSure(s.file); err != nil {
+			return err
+		}
+		s.file = nil
+		if err := contain(s.db.Close); err != nil {
+			return err
+		}
+	}
+	n, err := openFile(s.path, s.opts, false)
+	if errors.Is(err, ErrCorrupt) {
+		s.broken.Store(true)
+	}
+	if err == nil {
+		s.db, s.file, s.unsure = n.db, n.file, false
+	}
+	return err
+}
 
 // View runs fn on the last published state. What fn gets from Tx is copied out and may be kept.
 func (s *Store) View(fn func(*Tx) error) error { return s.run(false, fn) }
@@ -360,6 +392,9 @@ func (s *Store) View(fn func(*Tx) error) error { return s.run(false, fn) }
 func (s *Store) run(write bool, fn func(*Tx) error) error {
 	if s.broken.Load() {
 		return ErrCorrupt
+	}
+	if s.file == nil {
+		return fmt.Errorf("%s: %w", s.path, os.ErrClosed)
 	}
 	err := contain(func() error {
 		// Again and again: it reads through a mapping, and what is in a file can change under it.
