@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -24,7 +23,7 @@ func (a *Agent) Handler() http.Handler {
 		if s := r.URL.Query().Get("wait"); s != "" {
 			n, err := strconv.ParseUint(s, 10, 64)
 			if err != nil {
-				answer(w, http.StatusBadRequest, api.Error{Message: "wait is not a change counter"})
+				sock.Answer(w, http.StatusBadRequest, api.Error{Message: "wait is not a change counter"})
 				return
 			}
 			a.mu.Lock()
@@ -38,12 +37,12 @@ func (a *Agent) Handler() http.Handler {
 				}
 			}
 		}
-		answer(w, http.StatusOK, a.Status())
+		sock.Answer(w, http.StatusOK, a.Status())
 	})
 	mux.HandleFunc("POST /v1/reconcile", func(w http.ResponseWriter, r *http.Request) {
 		var in ReconcileRequest
-		if err := json.NewDecoder(io.LimitReader(r.Body, 4<<10)).Decode(&in); err != nil && !errors.Is(err, io.EOF) { // nothing means everything
-			answer(w, http.StatusBadRequest, api.Error{Message: "the request is not understood: " + err.Error()})
+		if err := sock.Read(r, &in); err != nil && !errors.Is(err, io.EOF) { // nothing means everything
+			sock.Answer(w, http.StatusBadRequest, api.Error{Message: "the request is not understood: " + err.Error()})
 			return
 		}
 		what := "asked to fetch now"
@@ -51,24 +50,27 @@ func (a *Agent) Handler() http.Handler {
 			what = "asked to look at the device now"
 		}
 		a.o.Log.InfoContext(r.Context(), what, "who", sock.Who(r))
-		answer(w, http.StatusAccepted, a.Reconcile(!in.NoFetch))
+		sock.Answer(w, http.StatusAccepted, a.Reconcile(!in.NoFetch))
 	})
 	mux.HandleFunc("POST /v1/accept", func(w http.ResponseWriter, r *http.Request) {
 		var in AcceptRequest
-		if err := json.NewDecoder(io.LimitReader(r.Body, 4<<10)).Decode(&in); err != nil {
-			answer(w, http.StatusBadRequest, api.Error{Message: "the request is not understood: " + err.Error()})
+		if err := sock.Read(r, &in); err != nil {
+			sock.Answer(w, http.StatusBadRequest, api.Error{Message: "the request is not understood: " + err.Error()})
 			return
 		}
 		if err := a.o.Clone.Accept(in.Revision); err != nil {
-			answer(w, http.StatusBadRequest, api.Error{Message: err.Error()})
+			sock.Answer(w, http.StatusBadRequest, api.Error{Message: err.Error()})
 			return
 		}
 		a.o.Log.InfoContext(r.Context(), "revision accepted by an operator", "revision", in.Revision, "who", sock.Who(r))
 		a.FetchNow()
-		answer(w, http.StatusAccepted, struct{}{})
+		sock.Answer(w, http.StatusAccepted, struct{}{})
 	})
-	return mux
+	return sock.Handler(mux, maxRequest)
 }
+
+// maxRequest bounds a request's body in bytes.
+const maxRequest = 4 << 10
 
 // ReconcileRequest is `holdfast reconcile`.
 type ReconcileRequest struct {
@@ -85,10 +87,4 @@ type Reconciling struct {
 // AcceptRequest is `holdfast accept`.
 type AcceptRequest struct {
 	Revision string `json:"revision"` // 40 hex digits
-}
-
-func answer(w http.ResponseWriter, code int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // the other side is gone: nothing to be done
 }
