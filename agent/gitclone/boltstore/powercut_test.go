@@ -30,7 +30,7 @@ func published(s *Store) (n int, err error) {
 	h := plumbing.ComputeHash(plumbing.BlobObject, doc)
 	ref, err1 := s.Reference("refs/heads/main")
 	sh, err2 := s.Shallow()
-	_, err3 := s.Object(plumbing.BlobObject, h)
+	_, err3 := s.EncodedObject(plumbing.BlobObject, h)
 	if err := errors.Join(err1, err2, err3); err != nil || ref.Hash() != h || len(sh) != 1 || sh[0] != h {
 		return 0, fmt.Errorf("parts of two publishes: %v, ref %v, shallow %v, want %s", err, ref, sh, h)
 	}
