@@ -36,7 +36,13 @@ func (c *handClock) After(time.Duration) <-chan time.Time { return make(chan tim
 // fullDisk is a store that can be made to fail.
 type fullDisk struct {
 	record
-	err error
+	err     error
+	appends int // calls
+}
+
+func (f *fullDisk) Append(events ...bootslot.Event) error {
+	f.appends++
+	return f.record.Append(events...)
 }
 
 func (f *fullDisk) Save(s bootslot.Step) error {
@@ -407,6 +413,32 @@ func TestUnhealthyIsAnAlarmAndNoRollback(t *testing.T) {
 	}
 	if got := strings.Join(kinds, ", "); !strings.Contains(got, "unhealthy not-too-hot, ") || !strings.Contains(got, "healthy not-too-hot") {
 		t.Errorf("history: %s", got)
+	}
+}
+
+// A device that goes away fails device-answers, each check of a reading, and one for each of its fields. The flash is written once for all of them, and once when it is back.
+func TestAnAbsentDeviceIsOneAlarm(t *testing.T) {
+	b := newBench(t, "")
+	b.pass(30 * time.Second)
+	for _, away := range []bool{true, false} {
+		b.away, b.disk.appends = away, 0
+		b.pass(time.Minute)
+		events, err := b.g.store.History(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind, told := map[bool]bootslot.EventKind{true: bootslot.EventUnhealthy, false: bootslot.EventHealthy}[away], 0
+		for _, e := range events {
+			if e.Kind == kind {
+				told++
+			}
+			if e.Kind == bootslot.EventHealthy && e.Message != "" {
+				t.Errorf("a check that is well says %q", e.Message)
+			}
+		}
+		if want := 2 + len(b.g.profile.Actuators); told != want || b.disk.appends != 1 {
+			t.Errorf("away %v: %d events in %d writes, want %d in 1", away, told, b.disk.appends, want)
+		}
 	}
 }
 

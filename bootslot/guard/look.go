@@ -203,6 +203,7 @@ func (g *Guard) trackChecks(now time.Duration, k bootslot.Look) {
 	for _, c := range g.allChecks() {
 		required[c.Name] = c.Required
 	}
+	var told []bootslot.Event
 	for _, s := range k.Samples {
 		st := g.states[s.Check]
 		if st == nil || st.ok != s.OK {
@@ -223,7 +224,8 @@ func (g *Guard) trackChecks(now time.Duration, k bootslot.Look) {
 		case !s.OK && !ill.reported && stable:
 			ill.reported, ill.told = true, g.tells(s.Check, now)
 			if ill.told {
-				g.alarm(bootslot.EventUnhealthy, s)
+				g.log.Warn("unhealthy", "check", s.Check, "message", s.Message)
+				told = append(told, bootslot.Event{Kind: bootslot.EventUnhealthy, Check: s.Check, Message: s.Message})
 			}
 			g.bump()
 		case s.OK && ill != nil && !ill.reported:
@@ -231,7 +233,8 @@ func (g *Guard) trackChecks(now time.Duration, k bootslot.Look) {
 		case s.OK && ill != nil && stable:
 			delete(g.unhealthy, s.Check)
 			if ill.told {
-				g.alarm(bootslot.EventHealthy, s)
+				g.log.Info("healthy again", "check", s.Check)
+				told = append(told, bootslot.Event{Kind: bootslot.EventHealthy, Check: s.Check})
 			}
 			g.bump()
 		}
@@ -241,22 +244,21 @@ func (g *Guard) trackChecks(now time.Duration, k bootslot.Look) {
 			delete(g.unhealthy, name) // no longer configured
 		}
 	}
+	g.alarm(told)
 }
 
-// alarm tells log and history that a required check has begun, or ceased, to fail. It is never a verdict.
-func (g *Guard) alarm(kind bootslot.EventKind, s bootslot.Sample) {
-	e := bootslot.Event{Generation: g.ledger.Generation, At: g.clock.Now(), Kind: kind, Check: s.Check, Message: s.Message}
-	if kind == bootslot.EventUnhealthy {
-		g.log.Warn("unhealthy", "check", s.Check, "message", s.Message)
+// alarm tells the history that required checks have begun, or ceased, to fail: in one write, since a device that goes away fails one check for each of its
+// fields. It is never a verdict.
+func (g *Guard) alarm(told []bootslot.Event) {
+	if len(told) == 0 || !g.ledger.Writable() {
+		return
+	}
+	for i := range told {
+		told[i].Generation, told[i].At = g.ledger.Generation, g.clock.Now()
+	}
+	if err := g.store.Append(told...); err != nil {
+		g.problem("history", "the history cannot be written: "+err.Error())
 	} else {
-		g.log.Info("healthy again", "check", s.Check)
+		g.problem("history", "")
 	}
-	if g.ledger.Writable() {
-		if err := g.store.Append(e); err != nil {
-			g.problem("history", "the history cannot be written: "+err.Error())
-		} else {
-			g.problem("history", "")
-		}
-	}
-	g.bump()
 }
