@@ -149,6 +149,7 @@ type Clone struct {
 	onDisk   bool             // there is a document on disk that a restart would find
 	rejected *rejection
 	staged   *staged // fetched and valid, but not yet on disk
+	told     bool    // of a crowded folder
 
 	left atomic.Int32 // conversations that run, or were left behind
 
@@ -179,6 +180,7 @@ type staged struct {
 	head    plumbing.Hash
 	objects []object
 	notice  string
+	crowded string // see proof
 }
 
 // Open opens the clone, and makes it if there is none. A damaged file is set aside, and a disk that cannot be written is
@@ -458,7 +460,7 @@ func (c *Clone) reopen() error {
 	return err
 }
 
-// write is the one durable write of this package.
+// write is the one durable write of this package. It takes two syncs, and the first of a file one more.
 //
 // And if power fails now? Objects, reference, shallow list, provenance and document are one transaction: the next Open
 // finds the state before, and the next Fetch fetches again, or the state after. Older objects go in the same
@@ -467,6 +469,16 @@ func (c *Clone) write(st *staged) error {
 	provenance, err := json.Marshal(st.desired)
 	if err != nil {
 		return err
+	}
+	if !c.onDisk {
+		// Room for this and the next, which is written beside it: a change needs no third sync to make the file longer.
+		size := len(st.desired.Data)
+		for _, o := range st.objects {
+			size += len(o.content)
+		}
+		if err := c.store.Reserve(2*size + 32<<10); err != nil {
+			return err
+		}
 	}
 	return c.store.Update(func(tx *boltstore.Tx) error {
 		keep := make(map[plumbing.Hash]bool)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -99,6 +100,9 @@ func (k task) oursOp(t *testing.T) (func() error, error) {
 		f, err := c.Fetch(context.Background())
 		if err == nil && f.Changed != (k.Op != "poll") {
 			err = fmt.Errorf("Fetch = %+v", f)
+		}
+		if f.Changed {
+			debug.FreeOSMemory() // as the agent does
 		}
 		return err
 	}

@@ -36,7 +36,9 @@ func (c *Clone) Fetch(ctx context.Context) (Fetched, error) {
 	if err := c.publish(st); err != nil {
 		return f, err // staged stays: the next Fetch need not download it again
 	}
-	f.Notice = st.notice
+	if f.Notice = st.notice; f.Notice == "" && !c.told {
+		f.Notice, c.told = st.crowded, st.crowded != ""
+	}
 	same := before != nil && bytes.Equal(before.Data, st.desired.Data)
 	f.Changed = !same || before.origin() != st.desired.origin()
 	f.SameDocument = f.Changed && same
@@ -246,7 +248,7 @@ func (r *remote) stage(head plumbing.Hash, p *proof, how, notice string) (*stage
 		}
 	}
 	return &staged{
-		head: head, objects: p.objects, notice: notice,
+		head: head, objects: p.objects, notice: notice, crowded: p.crowded,
 		desired: Desired{
 			Revision: head.String(), Author: clean(p.revision.author), Subject: clean(p.revision.subject), When: p.revision.authored,
 			URL: r.safeURL(), Branch: r.o.Branch, File: r.o.File, How: how, FetchedAt: r.o.Now(), Data: p.data,

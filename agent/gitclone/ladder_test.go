@@ -98,6 +98,28 @@ func TestThePriceOfOneFile(t *testing.T) {
 	}
 }
 
+// TestCrowdedFolderIsTold: once, when it is published, and with what helps.
+func TestCrowdedFolderIsTold(t *testing.T) {
+	t.Parallel()
+	for _, sharded := range []bool{true, false} {
+		f := newFleet(t, 2000, 1, sharded)
+		_, url := f.serve()
+		o := options(t, url)
+		o.File = f.file(0)
+		c := openClone(t, o)
+		first := mustFetch(t, c).Notice
+		if sharded != (first == "") || !sharded && (!strings.Contains(first, "/devices ") || !strings.Contains(first, "80 KiB")) {
+			t.Errorf("sharded %v: notice %q", sharded, first)
+		}
+		for i := range 2 {
+			f.change(0, 1+i)
+			if got := mustFetch(t, c); !got.Changed || got.Notice != "" {
+				t.Errorf("sharded %v: Fetch = %+v, told again", sharded, got)
+			}
+		}
+	}
+}
+
 // broken makes a server that advertises filters and fails on each request that has one.
 func broken(how func(http.ResponseWriter)) func(http.ResponseWriter, *http.Request, http.Handler) {
 	return func(w http.ResponseWriter, q *http.Request, next http.Handler) {

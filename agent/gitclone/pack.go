@@ -316,7 +316,7 @@ func patch(base, delta []byte, size int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]byte, 0, size)
+	out := make([]byte, 0, size+1) // see boltstore's PutObject
 	return out, pieces(base, delta, func(p []byte) { out = append(out, p...) })
 }
 

@@ -24,7 +24,11 @@ type proof struct {
 	objects  []object // all of the chain, and nothing else
 	data     []byte   // the file
 	notice   string   // something a person should read about it
+	crowded  string   // the same, about a folder that has too many names; not to be read each time
 }
+
+// maxListing is from how many bytes of names and hashes on, which are 1500 devices', a folder of the chain is told of.
+const maxListing = 64 << 10
 
 // prove walks from the revision to the file and believes nothing that does not have the hash by which it was asked for.
 func prove(src source, head plumbing.Hash, file string, maxFile int64) (*proof, error) {
@@ -59,6 +63,10 @@ func prove(src source, head plumbing.Hash, file string, maxFile int64) (*proof, 
 	for i, name := range parts {
 		if b, err = load(at, plumbing.TreeObject); err != nil {
 			return nil, err
+		}
+		if len(b) > maxListing {
+			p.crowded = fmt.Sprintf("folder %s has %d KiB of names, which this device must fetch and store to prove its own file; "+
+				"folders of about a hundred files cost it 4", "/"+path.Join(parts[:i]...), len(b)>>10)
 		}
 		entry, twin, err := lookup(b, name)
 		if err != nil {

@@ -47,10 +47,10 @@ var (
 )
 
 // format is what the file says about itself. A file of another format is set aside like a bad one: it is a cache.
-const format = "holdfast-clone-1"
+const format = "holdfast-clone-2"
 
 var (
-	bucketObjects = []byte("objects") // 20-byte hash → type byte + content
+	bucketObjects = []byte("objects") // 20-byte hash → content + type byte
 	bucketRefs    = []byte("refs")    // name → "hash" or "ref: target"
 	bucketValues  = []byte("values")  // name → 32 bytes of sha256 + value
 	keyFormat     = "format"
@@ -384,6 +384,23 @@ func (s *Store) makeSure() error {
 		s.db, s.file, s.unsure = n.db, n.file, false
 	}
 	return err
+}
+
+// Reserve makes the file so long, if it is shorter: bbolt does as much, with a sync of its own, in the transaction that
+// needs it. No block is taken before something is in it.
+//
+// And if power fails now? The file is longer or it is not. What of it is in use stands in it.
+func (s *Store) Reserve(size int) error {
+	const page = 4 << 10
+	size = min((size+page-1)/page*page, s.opts.MaxBytes)
+	info, err := s.file.Stat()
+	if err != nil || info.Size() >= int64(size) {
+		return err
+	}
+	if err := s.file.Truncate(int64(size)); err != nil {
+		return err
+	}
+	return s.file.Sync()
 }
 
 // View runs fn on the last published state. What fn gets from Tx is copied out and may be kept.

@@ -111,13 +111,15 @@ func (t *Tx) SetEncodedObject(o plumbing.EncodedObject) (plumbing.Hash, error) {
 }
 
 // PutObject stores an object under its hash, which the caller has computed. One that is there already is not written
-// again: a folder that has not changed costs no page.
+// again: a folder that has not changed costs no page. Content that has room for one byte more is not copied, but keeps
+// that byte.
 func (t *Tx) PutObject(h plumbing.Hash, typ plumbing.ObjectType, content []byte) error {
 	b := t.tx.Bucket(bucketObjects)
-	if v := b.Get(h[:]); len(v) > 0 && plumbing.ObjectType(v[0]) == typ && bytes.Equal(v[1:], content) {
+	v := append(content, byte(typ))
+	if bytes.Equal(b.Get(h[:]), v) {
 		return nil
 	}
-	return b.Put(h[:], append(append(make([]byte, 0, 1+len(content)), byte(typ)), content...))
+	return b.Put(h[:], v)
 }
 
 // EncodedObject returns an object of type want, which may be AnyObject. It is hashed again: one that does not have the
@@ -142,7 +144,8 @@ func decodeObject(k, v []byte) (plumbing.ObjectType, []byte, error) {
 	if len(k) != len(plumbing.ZeroHash) || len(v) == 0 {
 		return 0, nil, corrupt(fmt.Errorf("object %x is cut short", k))
 	}
-	typ, content := plumbing.ObjectType(v[0]), bytes.Clone(v[1:])
+	last := len(v) - 1
+	typ, content := plumbing.ObjectType(v[last]), bytes.Clone(v[:last])
 	if got := plumbing.ComputeHash(typ, content); got != plumbing.Hash(k) {
 		return 0, nil, corrupt(fmt.Errorf("object %x has the content of %s", k, got))
 	}
