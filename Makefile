@@ -69,7 +69,7 @@ soak: ## a month of random weather in minutes, after which nothing may have grow
 
 FUZZTIME = 5m
 fuzz: ## each fuzz target for FUZZTIME (5m); RUN=pattern of "PACKAGE TARGET" for some. What it finds is left under testdata/fuzz
-	@go run ./tools/fuzz fuzz $(FUZZTIME) "$(RUN)"
+	@go run ./tools/fuzz -keep fuzz $(FUZZTIME) "$(RUN)"
 
 fuzz-short:
 	@go run ./tools/fuzz fuzz-short 5s
