@@ -168,44 +168,64 @@ func build(t *testing.T, pkg string, strip bool) string {
 	return out
 }
 
-// What may not be linked into the guard: each would be more to go wrong in the one process that must not.
-func TestTheGuardIsSmall(t *testing.T) {
-	deps, err := exec.Command("go", "list", "-deps", "./bootslot/cmd/holdfast-guard").Output()
+// reason is a package, with all below it, that a binary may not link, and why.
+type reason struct{ pkg, why string }
+
+// small checks what a binary links, by package and by symbol, and its size, stripped, in bytes.
+func small(t *testing.T, pkg string, limit int64, packages, symbols []reason) {
+	t.Helper()
+	deps, err := exec.Command("go", "list", "-deps", pkg).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, no := range []struct{ pkg, why string }{
+	for _, no := range packages {
+		for dep := range strings.FieldsSeq(string(deps)) {
+			if strings.HasPrefix(dep, no.pkg) {
+				t.Errorf("%s links %s (%s)", pkg, dep, no.why)
+			}
+		}
+	}
+	names, err := exec.Command("go", "tool", "nm", build(t, pkg, false)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(names, []byte("net/http.(*Server).Serve\n")) {
+		t.Fatalf("the symbols of %s cannot be read", pkg)
+	}
+	for _, no := range symbols {
+		if bytes.Contains(names, []byte(no.pkg)) {
+			t.Errorf("%s links %s (%s)", pkg, no.pkg, no.why)
+		}
+	}
+	info, err := os.Stat(build(t, pkg, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s, stripped: %.1f MiB", pkg, float64(info.Size())/(1<<20))
+	if info.Size() > limit {
+		t.Errorf("%s is %d bytes stripped, more than %d", pkg, info.Size(), limit)
+	}
+}
+
+// What may not be linked into the guard: each would be more to go wrong in the one process that must not.
+func TestTheGuardIsSmall(t *testing.T) {
+	small(t, "./bootslot/cmd/holdfast-guard", 10<<20, []reason{
 		{"github.com/go-git/", "git"}, {"holdfast/agent", "the other layer"},
 		{"github.com/spf13/", "a CLI library"}, {"github.com/alecthomas/", "a CLI library"},
 		{"text/template", "it defeats dead-code elimination"}, {"html/template", "pages"}, {"golang.org/x/crypto/ssh", "a remote shell"},
 		{"github.com/prometheus/", "metrics"}, {"net/http/pprof", "a debugging server"}, {"testing", "tests"},
-	} {
-		for dep := range strings.FieldsSeq(string(deps)) {
-			if strings.HasPrefix(dep, no.pkg) {
-				t.Errorf("the guard links %s (%s)", dep, no.why)
-			}
-		}
-	}
-	// net/http brings TLS for the client; a TLS server must not be reachable.
-	symbols, err := exec.Command("go", "tool", "nm", build(t, "./bootslot/cmd/holdfast-guard", false)).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Contains(symbols, []byte("net/http.(*Server).Serve\n")) {
-		t.Fatal("the guard's symbols cannot be read")
-	}
-	for _, s := range []string{"crypto/tls.(*Conn).serverHandshake", "net/http.(*Server).ServeTLS"} {
-		if bytes.Contains(symbols, []byte(s)) {
-			t.Errorf("the guard links a TLS server (%s)", s)
-		}
-	}
-	const limit = 10 << 20
-	info, err := os.Stat(build(t, "./bootslot/cmd/holdfast-guard", true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("holdfast-guard, stripped: %.1f MiB", float64(info.Size())/(1<<20))
-	if info.Size() > limit {
-		t.Errorf("holdfast-guard is %d bytes stripped, more than %d", info.Size(), limit)
-	}
+	}, []reason{ // net/http brings TLS for the client
+		{"crypto/tls.(*Conn).serverHandshake", "a TLS server"}, {"net/http.(*Server).ServeTLS", "a TLS server"},
+	})
+}
+
+// What may not be linked into the agent, which is resident for years: each was, and took a megabyte or three.
+func TestTheAgentIsSmall(t *testing.T) {
+	small(t, "./agent/cmd/holdfast", 11<<20, []reason{
+		{"github.com/go-git/go-git/v5/plumbing/object", "OpenPGP, and a diff"}, {"github.com/ProtonMail/", "OpenPGP"}, {"github.com/cloudflare/", "its curves"},
+		{"github.com/go-git/go-git/v5/plumbing/transport", "clients that are not used"}, {"golang.org/x/crypto/ssh/agent", "a person's keys"},
+		{"html/template", "pages"}, {"github.com/prometheus/", "metrics"}, {"net/http/pprof", "a debugging server"}, {"testing", "tests"},
+	}, []reason{
+		{"text/template.(*Template).Execute", "it looks methods up by name, and so keeps all of every type"},
+	})
 }
