@@ -5,7 +5,7 @@
 //	POST /v1/trials                     TrialRequest → bootslot.Decision (the agent's user only)
 //	POST /v1/heartbeat                  Heartbeat → 204 (the agent's user only)
 //	GET  /v1/state?wait=CHANGE          → State; with wait, once its change counter is another one (or after 25 s)
-//	GET  /v1/history?last=N             → []bootslot.Event, oldest first
+//	GET  /v1/history?last=N&before=SEQ  → []bootslot.Event, oldest first: the last N of those before SEQ
 //	GET  /v1/selftest                   → []Check, each measured after the question came, or as it is after 10 s
 //	POST /v1/retry                      {} → Lease, the grant is in the ledger
 //	POST /v1/rollback                   RollbackRequest → Lease

@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 
 	"holdfast/bootslot"
@@ -49,9 +51,34 @@ func (c *Client) State(ctx context.Context, wait *uint64) (State, error) {
 	return sock.Get[State](ctx, c.sock, "/v1/state"+sock.Wait(wait), wait != nil)
 }
 
+// historyPage is how many events are asked for at once: all ten thousand would take the guard some 60 MB for a moment.
+const historyPage = 500
+
 // History asks for the last n events, oldest first; 0 for all.
 func (c *Client) History(ctx context.Context, n int) ([]bootslot.Event, error) {
-	return sock.Get[[]bootslot.Event](ctx, c.sock, "/v1/history?last="+strconv.Itoa(n), false)
+	var pages [][]bootslot.Event
+	got, before := 0, uint64(0)
+	for {
+		ask := historyPage
+		if n > 0 {
+			ask = min(ask, n-got)
+		}
+		page, err := sock.Get[[]bootslot.Event](ctx, c.sock, fmt.Sprintf("/v1/history?last=%d&before=%d", ask, before), false)
+		if err != nil {
+			return nil, err
+		}
+		if before > 0 && len(page) > 0 && page[len(page)-1].Seq >= before {
+			// A guard that does not know pages says the same again: it is asked for all at once.
+			return sock.Get[[]bootslot.Event](ctx, c.sock, "/v1/history?last="+strconv.Itoa(n), false)
+		}
+		pages = append(pages, page)
+		got += len(page)
+		if len(page) < ask || got == n || page[0].Seq <= 1 {
+			slices.Reverse(pages)
+			return slices.Concat(pages...), nil
+		}
+		before = page[0].Seq
+	}
 }
 
 // SelfTest has every check measured now, and waits for that.

@@ -18,6 +18,7 @@ type record interface {
 	Restore() error
 	Append(...bootslot.Event) error
 	History(n int) ([]bootslot.Event, error)
+	HistoryBefore(before uint64, n int) ([]bootslot.Event, error)
 	Raw() []byte
 	Notices() []string
 	Close() error

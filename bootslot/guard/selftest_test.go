@@ -2,6 +2,7 @@ package guard
 
 import (
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,4 +112,18 @@ func TestSelfTest(t *testing.T) {
 	b.want("the device is looked at in a trial", hurried(), false)
 	b.seeDevice()
 	await(answer, polls)
+}
+
+// A page of the history begins before an event that is named by its number.
+func TestHistoryBefore(t *testing.T) {
+	b := newBench(t, "")
+	b.try(0, "lamp", "on")
+	for query, want := range map[string]int{"": 200, "?before=1": 200, "?before=x": 400, "?before=-1": 400, "?last=x": 400} {
+		w := httptest.NewRecorder()
+		b.g.handler().ServeHTTP(w, httptest.NewRequest("GET", "/v1/history"+query, nil))
+		b.want("status of /v1/history"+query, w.Code, want)
+		if query == "?before=1" {
+			b.want("before the first", strings.TrimSpace(w.Body.String()), "[]")
+		}
+	}
 }

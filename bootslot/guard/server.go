@@ -273,9 +273,16 @@ func (g *Guard) serveHistory(r *http.Request) (any, error) {
 			return nil, &refusal{http.StatusBadRequest, fmt.Errorf("last=%q is not a number", text)}
 		}
 	}
+	var before uint64
+	if text := r.URL.Query().Get("before"); text != "" {
+		var err error
+		if before, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return nil, &refusal{http.StatusBadRequest, fmt.Errorf("before=%q is not a number", text)}
+		}
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	events, err := g.store.History(n)
+	events, err := g.store.HistoryBefore(before, n)
 	if events == nil {
 		events = []bootslot.Event{}
 	}

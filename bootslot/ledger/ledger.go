@@ -508,7 +508,10 @@ func (s *Store) Notices() []string {
 func (s *Store) Raw() []byte { return s.whole }
 
 // History returns the last n events, oldest first; all with n <= 0.
-func (s *Store) History(n int) (events []bootslot.Event, err error) {
+func (s *Store) History(n int) ([]bootslot.Event, error) { return s.HistoryBefore(0, n) }
+
+// HistoryBefore returns the last n events before the one with the sequence number before; 0 for before none.
+func (s *Store) HistoryBefore(before uint64, n int) (events []bootslot.Event, err error) {
 	if s.db == nil {
 		return nil, errors.New("the history cannot be read: the ledger is not open")
 	}
@@ -516,7 +519,7 @@ func (s *Store) History(n int) (events []bootslot.Event, err error) {
 		if err := s.db.check(); err != nil {
 			return err
 		}
-		events, err = readHistory(s.db.DB, n)
+		events, err = readHistory(s.db.DB, before, n)
 		return err
 	})
 	return events, err
@@ -553,7 +556,7 @@ func ReadDB(path string, n int) (l bootslot.Ledger, events []bootslot.Event, err
 		if l, _, err = readRecord(db.DB); err != nil {
 			return err
 		}
-		events, err = readHistory(db.DB, n)
+		events, err = readHistory(db.DB, 0, n)
 		return err
 	})
 	return l, events, err
@@ -746,14 +749,22 @@ func sameEvent(a, b bootslot.Event) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-func readHistory(db *bolt.DB, n int) (events []bootslot.Event, err error) {
+func readHistory(db *bolt.DB, before uint64, n int) (events []bootslot.Event, err error) {
 	err = db.View(func(tx *bolt.Tx) error {
 		h := tx.Bucket(bucketHistory)
 		if h == nil {
 			return nil
 		}
 		c := h.Cursor()
-		for k, v := c.Last(); k != nil && (n <= 0 || len(events) < n); k, v = c.Prev() {
+		k, v := c.Last()
+		if before > 0 {
+			if at, _ := c.Seek(binary.BigEndian.AppendUint64(nil, before)); at != nil {
+				k, v = c.Prev()
+			} else {
+				k, v = c.Last() // it is newer than all
+			}
+		}
+		for ; k != nil && (n <= 0 || len(events) < n); k, v = c.Prev() {
 			var e bootslot.Event
 			if json.Unmarshal(v, &e) != nil {
 				continue // one damaged line must not hide the others

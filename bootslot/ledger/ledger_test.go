@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,6 +95,19 @@ func TestReopened(t *testing.T) {
 	}
 	if last, err := s.History(1); err != nil || len(last) != 1 || last[0].Seq != 2 {
 		t.Errorf("History(1) = %+v, %v", last, err)
+	}
+	for before, want := range map[uint64][]uint64{0: {1, 2}, 1: nil, 2: {1}, 3: {1, 2}, 99: {1, 2}} {
+		events, err := s.HistoryBefore(before, 0)
+		var got []uint64
+		for _, e := range events {
+			got = append(got, e.Seq)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("HistoryBefore(%d) = %v, %v, want %v", before, got, err, want)
+		}
+	}
+	if last, err := s.HistoryBefore(3, 1); err != nil || len(last) != 1 || last[0].Seq != 2 {
+		t.Errorf("HistoryBefore(3, 1) = %+v, %v", last, err)
 	}
 }
 

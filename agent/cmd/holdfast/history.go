@@ -159,9 +159,12 @@ func kindNames() []string {
 	return names
 }
 
+// historyTime is how long ten thousand events may take a small board.
+const historyTime = 20 * time.Second
+
 // history asks the guard, or reads its file when it is dead. note says where it is from, if not from the guard.
 func (b *board) history(ctx context.Context, last int) (events []bootslot.Event, note string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, historyTime) // of all pages; each has a limit of its own
 	defer cancel()
 	events, gerr := b.guard.History(ctx, last)
 	if gerr == nil {
