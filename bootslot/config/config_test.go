@@ -289,7 +289,7 @@ func TestLoad(t *testing.T) {
 	}
 	wantKept := func(want string) {
 		t.Helper()
-		if got, err := os.ReadFile(kept); string(got) != want {
+		if got, err := os.ReadFile(kept); string(got) != string(seal([]byte(want))) {
 			t.Errorf("the kept copy is %q (%v), want %q", got, err, want)
 		}
 		if files, _ := os.ReadDir(filepath.Dir(kept)); len(files) != 1 {
@@ -330,7 +330,7 @@ func TestLoad(t *testing.T) {
 
 	// A copy that has become invalid is not used, and both files are complained about.
 	write(path, "garbage")
-	write(kept, other+"x: 1\n")
+	write(kept, string(seal([]byte(other+"x: 1\n"))))
 	load(false, "", kept+":5:1: unknown key \"x\"")
 	load(false, "", path+":1:1: found \"garbage\"")
 

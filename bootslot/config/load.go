@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -27,12 +28,32 @@ func Load(path, kept string, p device.Profile) (c Config, usable bool, err error
 	if kept == "" {
 		return Config{}, false, err
 	}
-	// The copy was valid once: for this program's version, this profile, and if the disk is well. So it is read as strictly.
-	c, _, kerr := load(kept, p)
+	c, kerr := LoadCopy(kept, p)
 	if kerr != nil {
 		return Config{}, false, errors.Join(err, fmt.Errorf("cannot go on with the last valid copy:\n%w", kerr))
 	}
 	return c, true, fmt.Errorf("going on with the last valid copy, %s, because of:\n%w", kept, err)
+}
+
+// LoadCopy reads a copy that Load has kept. It was valid once: for that program's version, that profile, and if the disk is well. So it is read as strictly; and
+// as one digit more or less is valid, too, it says itself what it was.
+func LoadCopy(path string, p device.Profile) (Config, error) {
+	b, err := strictyaml.ReadFile(path, Limit+len(seal(nil)))
+	if err != nil {
+		return Config{}, err
+	}
+	data, _, _ := bytes.Cut(b, []byte(sealWords))
+	if !bytes.Equal(b, seal(data)) {
+		return Config{}, fmt.Errorf("%s: it is not what was kept: its checksum is missing or wrong", path)
+	}
+	return Parse(path, data, p)
+}
+
+const sealWords = "\n# A copy, for when the original is broken. sha256 of it: "
+
+// seal is the form of a copy.
+func seal(data []byte) []byte {
+	return fmt.Appendf(bytes.Clone(data), "%s%x\n", sealWords, sha256.Sum256(data))
 }
 
 func load(path string, p device.Profile) (Config, []byte, error) {
@@ -46,7 +67,8 @@ func load(path string, p device.Profile) (Config, []byte, error) {
 
 // keep stores data at path, if that does not hold it yet: the flash of a board wears out.
 func keep(path string, data []byte) error {
-	if old, err := strictyaml.ReadFile(path, Limit); err == nil && bytes.Equal(old, data) {
+	data = seal(data)
+	if old, err := strictyaml.ReadFile(path, len(data)); err == nil && bytes.Equal(old, data) {
 		return nil
 	}
 	if err := durable.MakeFolder(filepath.Dir(path), 0o755); err != nil {

@@ -23,6 +23,7 @@ import (
 	"holdfast/agent/status"
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/config"
 	"holdfast/bootslot/ledger"
 	"holdfast/device"
 )
@@ -299,11 +300,21 @@ func TestBrokenConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.write("valid.yaml", string(valid))
+	keep := func(elem ...string) {
+		profile, err := device.LoadProfile("")
+		if err == nil {
+			_, _, err = config.Load(b.path("valid.yaml"), b.path(elem...), profile)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	b.write("holdfast.yaml", "device: {url: 'http://127.0.0.1:9'}\nnonsense: 1\nstate: "+b.dir+"/state\n")
 	b.want(0, []string{"fan=on", "the configuration cannot be used, going on with the defaults", "nonsense"}, "slots")
-	b.write("state/guard/config.yaml", string(valid))
+	keep("state", "guard", "config.yaml")
 	b.want(0, []string{"fan=on", "the last valid copy, " + b.path("state", "guard", "config.yaml")}, "slots")
-	b.write("state/agent/config.yaml", string(valid))
+	keep("state", "agent", "config.yaml")
 	b.want(1, []string{"Nobody keeps the device", "kept at 1111111", "the last valid copy, " + b.path("state", "agent", "config.yaml")}, "status")
 	os.Remove(b.config)
 }

@@ -58,8 +58,9 @@ func (w place) open() board {
 		kept := config.Config{State: config.StateFolder(w.config)}
 		from := ""
 		for _, path := range []string{kept.AgentConfigCopy(), kept.GuardConfigCopy()} {
-			if cfg, usable, _ = config.Load(path, "", b.profile); usable {
-				from = "the last valid copy, " + path
+			var err error
+			if cfg, err = config.LoadCopy(path, b.profile); err == nil {
+				usable, from = true, "the last valid copy, "+path
 				break
 			}
 		}
