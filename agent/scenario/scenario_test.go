@@ -130,31 +130,83 @@ func guess(script string) (seconds int) {
 // builtins of testscript that a scenario must not use: stop and skip end it as passed, kill is for exec's children.
 var notInScenarios = []string{"stop", "skip", "kill"}
 
+// TestScenariosNameTheirIncident: incidents.txt has a line for each report of how this kind of software went wrong elsewhere. A
+// scenario names those that it shows; one that none shows says why: "waits: boot slots" or "waits: OS image" for what is not
+// built yet, "excluded: " and an item of "Not in this version" in docs/design.md for what will not be.
 func TestScenariosNameTheirIncident(t *testing.T) {
 	t.Parallel()
 	list, err := os.ReadFile(filepath.Join(scenarios, "incidents.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := strings.Split(strings.TrimSpace(string(list)), "\n")
-	files, err := filepath.Glob(filepath.Join(scenarios, "*.txtar"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
+	design, err := os.ReadFile("../../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
 	}
+	files, err := filepath.Glob(filepath.Join(scenarios, "*.txtar"))
+	if err != nil || len(files) < 45 {
+		t.Fatalf("%d scenarios, want at least 45: %v", len(files), err)
+	}
+	scripts := map[string]string{}
 	for _, f := range files {
 		a, err := txtar.ParseFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, err := range lint(filepath.Base(f), string(a.Comment), known) {
-			t.Errorf("%s: %v", filepath.Base(f), err)
-		}
+		scripts[filepath.Base(f)] = string(a.Comment)
 	}
+	waiting, errs := coverage(string(list), scripts, string(design))
+	for _, err := range errs {
+		t.Error(err)
+	}
+	t.Logf("these wait:\n%s", strings.Join(waiting, "\n"))
 }
 
-// lint reports what a scenario's script lacks: its first line says what it shows, its second names its incidents.
-func lint(file, script string, known []string) []error {
-	var errs []error
+// coverage reports what is wrong with the scripts, by file, and with the list of incidents, and which of these wait.
+func coverage(list string, scripts map[string]string, design string) (waiting []string, errs []error) {
+	_, excluded, _ := strings.Cut(design, "\n## Not in this version\n")
+	excluded = strings.ToLower(excluded)
+	why := map[string]string{} // by incident: why no scenario shows it; empty if one has to
+	for i, line := range strings.Split(strings.TrimSpace(list), "\n") {
+		name, reason, _ := strings.Cut(line, ": ")
+		if _, twice := why[name]; twice || name == "" {
+			errs = append(errs, fmt.Errorf("incidents.txt:%d: %q is there twice, or empty", i+1, name))
+		}
+		why[name] = reason
+		item, is := strings.CutPrefix(reason, "excluded: ")
+		switch {
+		case reason == "", is && item != "" && strings.Contains(excluded, item):
+		case reason == "waits: boot slots", reason == "waits: OS image":
+			waiting = append(waiting, line)
+		default:
+			errs = append(errs, fmt.Errorf("incidents.txt:%d: %s: found %q, allowed are nothing, `waits: boot slots`, `waits: OS image`, "+
+				"and `excluded: ` with words of docs/design.md, \"Not in this version\"", i+1, name, reason))
+		}
+	}
+	shown := map[string]bool{}
+	for file, script := range scripts {
+		names, wrong := lint(file, script)
+		for _, err := range wrong {
+			errs = append(errs, fmt.Errorf("%s: %w", file, err))
+		}
+		for _, name := range names {
+			shown[name] = true
+			if reason, known := why[name]; !known || reason != "" {
+				errs = append(errs, fmt.Errorf("%s: incident %s is not in incidents.txt, or is said to be shown by none: %s", file, name, reason))
+			}
+		}
+	}
+	for name, reason := range why {
+		if reason == "" && !shown[name] {
+			errs = append(errs, fmt.Errorf("incidents.txt: no scenario has `# incident: %s`, and nothing says why", name))
+		}
+	}
+	return waiting, errs
+}
+
+// lint reads the incidents that a scenario names, and reports what its script lacks: its first line says what it shows, its
+// second names the incidents.
+func lint(file, script string) (names []string, errs []error) {
 	if !strings.HasPrefix(script, "# "+file+": ") {
 		errs = append(errs, errors.New("the first line is not `# "+file+": what it shows`"))
 	}
@@ -163,13 +215,8 @@ func lint(file, script string, known []string) []error {
 		line = strings.TrimSpace(line)
 		if v, ok := strings.CutPrefix(line, "# incident: "); ok {
 			incident = true
-			if strings.HasPrefix(v, "none (") && strings.HasSuffix(v, ")") {
-				continue
-			}
-			for _, name := range strings.Split(v, ", ") {
-				if !slices.Contains(known, name) {
-					errs = append(errs, errors.New("incident "+name+" is not in incidents.txt"))
-				}
+			if !strings.HasPrefix(v, "none (") || !strings.HasSuffix(v, ")") {
+				names = append(names, strings.Split(v, ", ")...)
 			}
 		}
 		if c := commandOf(line); slices.Contains(notInScenarios, c) {
@@ -182,21 +229,33 @@ func lint(file, script string, known []string) []error {
 	if !incident {
 		errs = append(errs, errors.New("no line `# incident: NAME` or `# incident: none (reason)`"))
 	}
-	return errs
+	return names, errs
 }
 
-func TestLint(t *testing.T) {
+func TestCoverage(t *testing.T) {
 	t.Parallel()
-	for script, want := range map[string]int{
-		"# a.txtar: x\n# incident: o/r#1\nboot\n":             0,
-		"# a.txtar: x\n# incident: o/r#1, o/r#2\nboot\n":      1,
-		"# a.txtar: x\n# incident: none (ours alone)\nboot\n": 0,
-		"# a.txtar: x\nboot\n":                                1,
-		"boot\n# incident: o/r#1\nstop agent\n":               2,
-		"# a.txtar: x\n# incident: o/r#1\n[unix] boot\n":      1,
+	const design = "# x\nmaintenance windows\n## Not in this version\nSigned revisions; reports upstream.\n"
+	const list = "o/r#1\no/r#2: waits: boot slots\no/r (v1)#3: excluded: signed revisions\n"
+	const good = "# a.txtar: x\n# incident: o/r#1\nboot\n"
+	for _, c := range []struct {
+		why, list, script string
+		want              int // complaints
+	}{
+		{"all is well", list, good, 0},
+		{"ours alone", "o/r#2: waits: OS image\n", "# a.txtar: x\n# incident: none (ours alone)\nboot\n", 0},
+		{"an unknown incident", list, "# a.txtar: x\n# incident: o/r#1, o/r#4\nboot\n", 1},
+		{"one that waits is shown", list, "# a.txtar: x\n# incident: o/r#1, o/r#2\nboot\n", 1},
+		{"one that nobody shows", list + "o/r#4\n", good, 1},
+		{"waiting for something else", list + "o/r#4: waits: better days\n", good, 1},
+		{"excluded by nobody", list + "o/r#4: excluded: maintenance windows\n", good, 1},
+		{"excluded by nothing", list + "o/r#4: excluded: \n", good, 1},
+		{"twice", list + "o/r#1\n", good, 1},
+		{"no incident, which leaves its own uncovered", list, "# a.txtar: x\nboot\n", 2},
+		{"first line", list, "boot\n# incident: o/r#1\nstop agent\n", 2},
+		{"a condition", list, "# a.txtar: x\n# incident: o/r#1\n[unix] boot\n", 1},
 	} {
-		if errs := lint("a.txtar", script, []string{"o/r#1"}); len(errs) != want {
-			t.Errorf("lint(%q) = %v, want %d complaints", script, errs, want)
+		if _, errs := coverage(c.list, map[string]string{"a.txtar": c.script}, design); len(errs) != c.want {
+			t.Errorf("%s: %v, want %d complaints", c.why, errs, c.want)
 		}
 	}
 }
