@@ -355,6 +355,9 @@ func releaseOf(r bootslot.Release, revision, source string) Release {
 
 func decisionOf(d bootslot.Decision) *Decision {
 	out := &Decision{Kind: d.Kind, Reason: d.Reason, Held: d.Held, Marks: d.Marks, Mixed: d.Mixed, RetryNumber: d.RetryNumber, Digest: d.Digest, WaitSeconds: d.Wait.Seconds()}
+	if len(d.Held) == 0 {
+		out.Marks = nil // they hold something, or there is nothing to say of them
+	}
 	if a := d.Awaiting; a != nil && len(a.Checks) > 0 {
 		out.Awaiting = &Awaiting{Checks: a.Checks, SoakSeconds: a.Soak.Seconds(), AheadInSeconds: a.AheadIn.Seconds()}
 	}

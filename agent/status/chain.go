@@ -183,10 +183,11 @@ func (v *View) lifts(c *Chain, m bootslot.Mark) {
 		c.say("The guard does not answer: this is what its ledger says, and how a guard would decide.")
 	}
 	fields := slices.Sorted(maps.Keys(m.Set))
-	other := "another value for " + fields[0]
+	other := "another value for "
 	if len(fields) > 1 {
-		other = "another value for one of " + strings.Join(fields, ", ")
+		other += "one of "
 	}
+	other += strings.Join(fields, ", ")
 	if v.Declared != nil && slices.Contains(m.OperatorDeclared, v.Declared.Digest) {
 		other = "anything else"
 	}

@@ -182,6 +182,8 @@ func showReconciled(p printer, before, after status.Agent, did reconciled) {
 		p.line("Corrected: %s had been %s, and is %s again.", d.Field, d.Got, d.Want)
 	}
 	switch {
+	case after.Report == nil: // an agent that says it has looked, and not what it saw
+		p.line("%s The agent does not say what the device shows.", p.paint(red, "!"))
 	case !did.Answers:
 		p.line("%s The device does not answer: %s", p.paint(red, "!"), after.Report.Error)
 	case len(did.Left) == 0:

@@ -99,6 +99,14 @@ func FuzzText(f *testing.F) {
 		}
 	}
 	f.Add(uint8(0), []byte(`{"state":{"phase":"idle","ledger":{"slots":null}},"history":null}`), []byte(`{}`))
+	for verb := range verbs { // a decision that names marks and no field that they hold, and a mark of nothing
+		b, err := json.Marshal(map[string]any{"state": api.State{Ledger: bootslot.Ledger{Marks: []bootslot.Mark{{ID: 7, Cause: bootslot.CauseFailed}}},
+			Decision: &bootslot.Decision{Kind: bootslot.Held, Marks: []uint64{7}, RetryNumber: 1}}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(uint8(verb), b, []byte("{}"))
+	}
 	for _, phase := range []string{"trial", "returning", "\x1b"} { // without what a ledger has in such a phase
 		b, err := json.Marshal(map[string]any{"state": api.State{Phase: api.Phase(phase), Ledger: bootslot.NewLedger("id")}})
 		if err != nil {
