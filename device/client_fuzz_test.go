@@ -77,7 +77,7 @@ func FuzzDevice(f *testing.F) {
 	f.Add(true, uint16(0), []byte("x"), []byte(strings.Repeat("\x92", 4000)), []byte{}) // net/http quotes it whole
 	f.Add(true, uint16(0), raw("301 Moved\r\nLocation: http://\u009b.example.org/\x1b", ""), raw("101 Switching Protocols", ""), raw("100 Continue", ""))
 	f.Add(true, uint16(0), raw("200 OK\r\nTransfer-Encoding: chunked", "fffffff\r\n"+whole), []byte("HTTP/1.1 200 \x9b2J\r\n\r\n"), raw("503 X\r\nRetry-After: 9999999", ""))
-	f.Add(false, uint16(200), []byte(`{"actuators":{"x":"`+strings.Repeat("y", 70<<10)+`"}}`), []byte("{}"), []byte("{}"))
+	f.Add(false, uint16(200), []byte(`{"actuators":{"x":"`+strings.Repeat("y", 200<<10)+`"}}`), []byte("{}"), []byte("{}"))
 	p, err := LoadProfile("")
 	if err != nil {
 		f.Fatal(err)

@@ -20,6 +20,14 @@ import (
 // spelled. And a board with such files has a profile.
 func FuzzProfile(f *testing.F) {
 	f.Add([]byte(goodProfile), []byte(goodFallback))
+	for _, r := range [][2]string{ // each breaks one rule and no other
+		{"fields: [c, a]", "fields: [c]"}, {"fields: [c, a]", "fields: [c, c]"}, {"fields: [c, a]", "fields: [c, d]"}, {"{name: b,", "{name: a,"}, {"{name: b,", "{name: image,"}, {"{name: b,", "{name: B,"},
+		{"values: [low, high]", "values: [low, low]"}, {"values: [low, high]", "values: []"}, {"{min: low}", "{min: none}"}, {"{min: low}", "{low: low}"}, {"{min: low}", "{Min: low}"},
+		{"groups: [{name: g, fields: [c, a]}]", "groups: [{name: g, fields: [c, a]}, {name: h, fields: [a, b]}]"}, {"http://10.0.0.1", "http://u:p@10.0.0.1"}, {"name: x", "name: X"},
+	} {
+		f.Add([]byte(strings.Replace(goodProfile, r[0], r[1], 1)), []byte(goodFallback))
+	}
+	f.Add([]byte(goodProfile), []byte("a: on\nb: none\nc: 2\n"))
 	f.Add(fallback.Profile().Data, fallback.Values().Data)
 	f.Add([]byte(goodProfile+"readings: [{name: t, unit: °C}]\n"), []byte("a: yes\nb: low\nc: '2'\n"))
 	f.Add([]byte(goodProfile+"readings: [{name: t, unit: \"\u202eC\"}]\n"), []byte(goodFallback))
