@@ -79,6 +79,7 @@
 //	count-traffic, traffic <=SIZE  so much came from upstream in between, whatever the protocol
 //	peak-memory WHO <=SIZE    the largest that the process has been in memory
 //	[!] holdfast ARGS…        the CLI with this world's configuration; then stdout, stderr, cmp
+//	page FILE SECTION         the commands of that section of docs/FILE, which must print what the page says ("…" is anything)
 //	guard-api METHOD PATH [JSON]   a request on guard.sock
 //
 // A request that goes to another server than the configured one fails a scenario, whatever its script says.

@@ -73,6 +73,13 @@ var verbs = map[string]verb{
 	"ssh-host-key":      plain(0, func(w *world, _ []string) error { return w.upstream.ssh.newHostKey() }),
 	"make-known":        plain(0, func(w *world, _ []string) error { return w.upstream.ssh.makeKnown() }),
 
+	"page": func(w *world, ts *testscript.TestScript, args []string) error {
+		if len(args) != 2 {
+			return fmt.Errorf("page FILE SECTION, got %q", args)
+		}
+		return w.page(args[0], args[1])
+	},
+
 	"big-file":      plain(2, func(w *world, a []string) error { return w.bigFile(a[0], a[1]) }),
 	"other-devices": plain(3, func(w *world, a []string) error { return w.otherDevices(a[0], a[1], a[2]) }),
 
