@@ -106,7 +106,7 @@ type Desired struct {
 	URL       string    `json:"url"`     // without credentials
 	Branch    string    `json:"branch"`
 	File      string    `json:"file"`
-	How       string    `json:"how"`       // by which rung it came: path, thin, incremental, depth-1
+	How       string    `json:"how"`       // by which rung it came: path, thin, incremental, tip, depth-1
 	FetchedAt time.Time `json:"fetchedAt"` // this board's wall clock
 	Data      []byte    `json:"-"`
 }

@@ -23,7 +23,9 @@
 //	             folders and files; then what is new of a few revisions in one request, or else folder by folder
 //	thin         what has changed since the stored revision, as changes to what is stored
 //	incremental  the same in full: for servers that know no thin packs
-//	depth-1      all of one revision: a new clone on a server without filters
+//	tip          a new clone on a server without filters: what the head has changed against its parent, and then what is
+//	             missing, by its hash (tip.go)
+//	depth-1      all of one revision
 //
 // What a server leaves out because it thinks that it is here (other devices' files are not) is asked for by its hash. A
 // rung that fails hands over to the next within the fetch, or after two broken links; the rung that holds is remembered

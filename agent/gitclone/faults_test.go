@@ -382,8 +382,8 @@ func TestObjectsRot(t *testing.T) {
 	if f := mustFetch(t, c); f.Changed {
 		t.Errorf("Fetch of lost objects = %+v", f)
 	}
-	if n := srv.count("POST"); n != 1 {
-		t.Errorf("%d packs, want 1: the objects are to be fetched again", n)
+	if srv.count("POST") == 0 {
+		t.Error("no pack was asked for: the objects are to be fetched again")
 	}
 	mustFetch(t, c)
 	if n := srv.count("POST"); n != 0 {

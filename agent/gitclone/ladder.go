@@ -19,11 +19,12 @@ const (
 	rungPath        rung = iota // revision, folders on the way and file, one by one: a server with filters
 	rungThin                    // what has changed since the revision that is stored, as changes to it
 	rungIncremental             // the same, each file and folder in full
+	rungTip                     // what the head has changed, then what is missing: see tip
 	rungDepth1                  // all of one revision
 )
 
 func (g rung) String() string {
-	return [...]string{"path", "thin", "incremental", "depth-1"}[g]
+	return [...]string{"path", "thin", "incremental", "tip", "depth-1"}[g]
 }
 
 // possible reports whether a rung can be tried.
@@ -35,6 +36,8 @@ func (g rung) possible(c *conversation, q question) bool {
 		return c.thin && rungIncremental.possible(c, q)
 	case rungIncremental:
 		return c.shallow && q.stored != nil && !q.old.IsZero() && q.old != c.head
+	case rungTip:
+		return c.shallow && c.anyWant && c.thin
 	}
 	return true
 }
@@ -143,13 +146,14 @@ func (r *remote) fetchBy(ctx context.Context, conv *conversation, g rung, q ques
 // start makes the first requests of a rung: what can be known to be needed.
 func (r *remote) start(ctx context.Context, conv *conversation, g rung, q question, accepted bool) (*objects, error) {
 	have := &objects{stored: q.stored}
-	pull := func(w wants) (*pack, error) {
-		p, err := r.pull(ctx, conv, w, have, g, r.o.MaxPackBytes)
+	pullSome := func(w wants, limit int64) (*pack, error) {
+		p, err := r.pull(ctx, conv, w, have, g, min(limit, r.o.MaxPackBytes))
 		if err == nil {
 			have.fetched = append(have.fetched, p)
 		}
 		return p, err
 	}
+	pull := func(w wants) (*pack, error) { return pullSome(w, r.o.MaxPackBytes) }
 	if conv.anyWant && g != rungDepth1 {
 		have.ask = func(h plumbing.Hash, want plumbing.ObjectType) error {
 			w := wants{want: h}
@@ -183,6 +187,19 @@ func (r *remote) start(ctx context.Context, conv *conversation, g rung, q questi
 	case rungThin, rungIncremental:
 		one.have, one.thin = q.old, g == rungThin
 		if _, err := pull(one); err != nil {
+			return nil, err
+		}
+	case rungTip:
+		have.stored = nil // everything comes anew
+		t := &tip{r: r, conv: conv, have: have, pull: pullSome}
+		file := have.ask
+		have.ask = func(h plumbing.Hash, want plumbing.ObjectType) error {
+			if want == plumbing.TreeObject {
+				return t.folder(h)
+			}
+			return file(h, want)
+		}
+		if err := t.start(); err != nil {
 			return nil, err
 		}
 	default:
@@ -310,6 +327,12 @@ func (o *objects) find(h plumbing.Hash, want plumbing.ObjectType) ([]byte, error
 		return b, nil
 	}
 	return nil, plumbing.ErrObjectNotFound
+}
+
+// known returns what is here under a hash.
+func (o *objects) known(h plumbing.Hash, want plumbing.ObjectType) ([]byte, bool) {
+	b, err := o.find(h, want)
+	return b, err == nil
 }
 
 // base returns what is stored under a hash. The store hashes what it reads; what it cannot read is asked for again.

@@ -40,9 +40,9 @@ func TestThePriceOfOneFile(t *testing.T) {
 				firstBytes, bytes  int64  // with the older protocol, besides the list of branches
 			}{
 				{"v2, filters", false, true, "path", "path", "path", 16 * kib, 16 * kib},
-				{"v2, no filters", false, false, "depth-1", "thin", "thin", 0, 16 * kib},
+				{"v2, no filters", false, false, "tip", "thin", "thin", 16 * kib, 16 * kib},
 				{"older, filters", true, true, "path", "path", "path", 16 * kib, 16 * kib},
-				{"older, no filters", true, false, "depth-1", "thin", "thin", 0, 16 * kib},
+				{"older, no filters", true, false, "tip", "thin", "thin", 24 * kib, 16 * kib},
 			} {
 				if !layout.sharded && tt.older && !*long {
 					continue
@@ -211,7 +211,7 @@ func TestRefusedFilter(t *testing.T) {
 		o := options(t, url)
 		o.File = f.file(0)
 		c := openClone(t, o)
-		for i, want := range []string{"depth-1", "thin", "thin"} {
+		for i, want := range []string{"tip", "thin", "thin"} {
 			got := mustFetch(t, c)
 			if d, _, _ := c.Desired(); got.Revision != f.tip || d.How != want {
 				t.Errorf("fetch %d: %+v by %s, want %s", i, got, d.How, want)
@@ -357,8 +357,11 @@ func TestStreams(t *testing.T) {
 					t.Logf("%d bytes by %s", got.BytesDown, d.How)
 				}
 				first, change := "depth-1", "thin"
-				if filters && v2 {
+				switch {
+				case filters && v2:
 					first, change = "path", "path"
+				case v2:
+					first = "tip"
 				}
 				fetch(first)
 				f.change(0, f.clock)

@@ -135,7 +135,7 @@ func TestPollOnTheWire(t *testing.T) {
 // TestSlowLink: 8 kB/s bring a first sync of a fleet on a server without filters, given time.
 func TestSlowLink(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 500, 2, true)
+	f := newFleet(t, 1000, 2, false)
 	srv, url := f.serve()
 	w := newWire(t, srv.Listener.Addr().String())
 	w.rate.Store(8000)
