@@ -119,7 +119,7 @@ func TestAHundredIdleCyclesWriteNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: make scenarios")
 	}
-	// Not beside the scenarios: what is counted is an idle board, and its intervals are short.
+	t.Parallel()
 	w := releaseWorld(t, "device: {interval: 200ms}\nrepository: {interval: 400ms}\n")
 	// The pages of the last verdict are on their way to the disk for a while; what counts begins after them.
 	if err := w.idle([]string{"20", "cycles"}); err != nil {

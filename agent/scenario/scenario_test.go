@@ -34,13 +34,12 @@ func (q quiet) Log(args ...any) {
 	}
 }
 
-// TestScenarios runs every incident. HOLDFAST_SCENARIO_RACE=1 builds the mains with the race detector,
+// TestScenarios runs every incident, before the tests that are parallel: those count or have short intervals. HOLDFAST_SCENARIO_RACE=1 builds the mains with the race detector,
 // HOLDFAST_SCENARIO_KEEP=1 leaves a scenario's folder behind.
 func TestScenarios(t *testing.T) {
 	if testing.Short() {
 		t.Skip("scenarios start processes")
 	}
-	t.Parallel()
 	for name := range mains {
 		if _, err := binary(name); err != nil {
 			t.Fatal(err)
