@@ -128,7 +128,10 @@ func FuzzRequest(f *testing.F) {
 		{"POST", "/v1/suspend", `{"forSeconds":60,"x":"` + strings.Repeat("x", maxRequest) + `"}`, ""},
 		{"GET", "/", "", ""}, {"DELETE", "/v1/state", "", ""}, {"POST", "/v1//retry", "{}", ""}, {"GET", "/v1/../v1/state", "", ""}, {"HEAD", "/v1/state", "", ""}, {"POST", "*", "", ""}, {"POST", "/v2/retry", "{}", ""},
 	} {
-		f.Add(r.method, r.target, []byte(r.body), r.deadline, uint8(i), i%9 == 8)
+		f.Add(r.method, r.target, []byte(r.body), r.deadline, uint8(i), false)
+		if r.target == "/v1/trials" || r.target == "/v1/heartbeat" {
+			f.Add(r.method, r.target, []byte(r.body), r.deadline, uint8(1), true)
+		}
 		if r.method == http.MethodPost {
 			f.Add(r.method, r.target, []byte(r.body), r.deadline, uint8(1), false) // where most of it can be carried out
 		}
