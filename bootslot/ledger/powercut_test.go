@@ -206,7 +206,7 @@ func TestPowerCutWhileFilesAreMended(t *testing.T) {
 	}
 	oldDB, oldSide := read("ledger.db"), read("ledger.json")
 	s, l, _ := mustOpen(t, dir)
-	l = save(t, s, bootslot.CloseReturning(l, board, true, bootslot.Evidence{}))
+	save(t, s, bootslot.CloseReturning(l, board, true, bootslot.Evidence{}))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
