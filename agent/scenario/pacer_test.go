@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -20,8 +21,8 @@ import (
 // between them, wall clock and uptime go forward to the next moment at which one of them wants to be woken. What they do then takes the
 // real time that it takes, so that leases and time-outs mean what they always mean; a month of waiting takes minutes.
 //
-// Not seen, and so passed over too, is who waits by the runtime's own timers: for a server that stalls, or between two attempts to read from a
-// device that is unwell. And a wait ends up to slack late, as on a board that has more to do, so that waits that end nearly together end together.
+// Not seen, and so passed over too, is who waits by the runtime's own timers for something else than the device: a server that stalls, or is slow. And a wait ends
+// up to slack late, as on a board that has more to do, so that waits that end nearly together end together.
 type pacer struct {
 	w       *world
 	waits   string                   // folder of the test clock: who waits until when
@@ -38,8 +39,8 @@ const (
 	slack = 5 * time.Second
 	// While a process is stopped somebody may be waiting for it with a time-out of seconds, which must not become hours.
 	frozenStep, frozenPause = time.Minute, 2200 * time.Millisecond
-	// A write that failed is tried again after 200 ms to 1 s of real time, under the lease that it has.
-	retryPause = 400 * time.Millisecond
+	// retryPause is a little longer than the device's client waits, in real time, before it tries again what failed.
+	retryPause = 250 * time.Millisecond
 	// stuckAfter is how long a board may be busy with one moment.
 	stuckAfter = 2 * time.Minute
 )
@@ -54,13 +55,13 @@ func newPacer(w *world, folder string) (*pacer, error) {
 	for who, s := range map[string]*http.Server{"agent": w.recorders["agent"].server, "guard": w.recorders["guard"].server,
 		"battery": w.battery.server, "upstream": w.upstream.server} {
 		p.flying[who], p.asked[who] = new(atomic.Int64), new(atomic.Int64)
-		s.Handler = counted(s.Handler, p.flying[who], p.asked[who])
+		s.Handler = counted(s.Handler, p.flying[who], p.asked[who], w.recorders[who] != nil)
 	}
 	return p, w.reboot()
 }
 
-// counted counts the requests that h is answering, long-polls aside, and a failed write for as long as it is about to be tried again.
-func counted(h http.Handler, n, all *atomic.Int64) http.Handler {
+// counted counts the requests that h is answering, long-polls aside, and all that it ever was asked. One that fails counts, if it is retried, until it has been.
+func counted(h http.Handler, n, all *atomic.Int64, retried bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("wait") {
 			h.ServeHTTP(w, r)
@@ -70,7 +71,7 @@ func counted(h http.Handler, n, all *atomic.Int64) http.Handler {
 		all.Add(1)
 		sw := &statusWriter{ResponseWriter: w}
 		defer func() {
-			if r.Method == http.MethodPost && r.URL.Path == "/actuators" && (sw.code == 0 || sw.code >= 500) {
+			if retried && (sw.code == 0 || sw.code >= 500) {
 				time.AfterFunc(retryPause, func() { n.Add(-1) })
 			} else {
 				n.Add(-1)
@@ -178,6 +179,20 @@ func (p *pacer) waitOf(who string) (due time.Duration, goroutines int, err error
 	}
 	_, err = fmt.Sscan(string(b), (*int64)(&due), &goroutines)
 	return due, goroutines, err
+}
+
+// forget removes what processes that have ended have left: their numbers are given to others.
+func (p *pacer) forget() error {
+	left, err := os.ReadDir(p.waits)
+	for _, f := range left {
+		lives := slices.ContainsFunc(processNames, func(who string) bool {
+			return p.w.procs[who].state() != "dead" && strconv.Itoa(p.w.procs[who].cmd.Process.Pid) == f.Name()
+		})
+		if !lives {
+			err = errors.Join(err, os.Remove(filepath.Join(p.waits, f.Name())))
+		}
+	}
+	return err
 }
 
 // runs reports whether a thread of the process runs, or waits for the disk (proc(5)).

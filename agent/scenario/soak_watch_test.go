@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdfast/bootslot"
+	"holdfast/bootslot/api"
 	"holdfast/device"
 )
 
@@ -124,9 +125,65 @@ func (b *book) event(e bootslot.Event, changed map[bootslot.Digest]bool) error {
 	return nil
 }
 
+// look reads ledger and history, if the guard is there, and checks all that must always hold.
+func (s *soak) look() error {
+	if s.w.procs["guard"].state() != "running" {
+		return nil
+	}
+	g, err := ask[api.State](s, "guard", "/v1/state")
+	if err != nil {
+		return nil // it has just been started
+	}
+	events, err := ask[[]bootslot.Event](s, "guard", "/v1/history?last=300")
+	if err != nil {
+		return nil // nor can it be read while the disk cannot be opened
+	}
+	if len(events) > 0 && events[0].Seq > s.book.seq+1 {
+		if events, err = ask[[]bootslot.Event](s, "guard", "/v1/history"); err != nil {
+			return err
+		}
+	}
+	changed, err := s.book.read(events)
+	if err != nil {
+		return err
+	}
+	// The history is a moment newer than the ledger, so what it told last time counts as well.
+	old, was := s.ledger, s.changed
+	s.ledger, s.changed = g.Ledger, maps.Clone(changed)
+	maps.Copy(changed, was)
+	return s.compareLedgers(old, g.Ledger, changed)
+}
+
+// compareLedgers checks that no mark was lost between two looks. changed are the digests that have been last-known-good in between.
+func (s *soak) compareLedgers(old, l bootslot.Ledger, changed map[bootslot.Digest]bool) error {
+	if old.ID != "" && (l.ID != old.ID || l.Generation < old.Generation) {
+		return fmt.Errorf("the ledger went from %.8s generation %d to %.8s generation %d", old.ID, old.Generation, l.ID, l.Generation)
+	}
+	if len(l.Marks) > 256 {
+		return fmt.Errorf("%d marks", len(l.Marks))
+	}
+	now := map[bootslot.Digest]bool{l.LastKnownGood(board).Digest(): true}
+	for _, m := range l.Marks {
+		for _, d := range slices.Concat(m.Candidates, m.OperatorDeclared) {
+			now[d] = true
+		}
+	}
+	for _, m := range old.Marks {
+		for _, d := range slices.Concat(m.Candidates, m.OperatorDeclared) {
+			if !now[d] && !changed[d] {
+				return fmt.Errorf("the mark %d of %s (%v) is lost", m.ID, d.Short(), m.Set)
+			}
+		}
+	}
+	if lkg := l.Slots[l.Active]; lkg.Status == bootslot.SlotGood && lkg.Proven && bad(lkg.Release.Fields) {
+		return fmt.Errorf("%v is proven, though the battery never held with it", lkg.Release.Fields)
+	}
+	return nil
+}
+
 // costs are what a process has used.
 type costs struct {
-	written int           // bytes to the disk
+	written int           // bytes of the page cache that were made dirty: from Linux 6.16 on whole folios, several times what reaches the disk
 	cpu     time.Duration // of all threads
 }
 
@@ -242,6 +299,7 @@ type row struct {
 	sample
 	costs               map[string]costs
 	verdicts            map[bootslot.EventKind]int
+	generation          uint64
 	marks               int
 	cycles, corrections int
 	fetches             int64
@@ -249,7 +307,7 @@ type row struct {
 }
 
 func (s *soak) row() {
-	r := row{sample: s.calms[len(s.calms)-1], costs: s.total(), verdicts: maps.Clone(s.book.verdicts), marks: len(s.ledger.Marks), logged: s.logged(),
+	r := row{sample: s.calms[len(s.calms)-1], costs: s.total(), verdicts: maps.Clone(s.book.verdicts), marks: len(s.ledger.Marks), generation: s.ledger.Generation, logged: s.logged(),
 		fetches: s.p.asked["upstream"].Load()}
 	for _, who := range []string{"agent", "guard"} {
 		reads, writes := s.w.recorders[who].counts()
@@ -288,11 +346,12 @@ func (s *soak) report(took time.Duration) {
 		bootslot.EventRollback, bootslot.EventRetry, bootslot.EventRepaired} {
 		line("history: "+string(k), func(r row) any { return r.verdicts[k] })
 	}
+	line("generation", func(r row) any { return r.generation })
 	line("marks", func(r row) any { return r.marks })
 	line("log of both, kB", func(r row) any { return r.logged / 1000 })
 	for _, who := range []string{"agent", "guard"} {
 		line(who+": lives", func(r row) any { return r.procs[who].birth })
-		line(who+": written to disk, kB", func(r row) any { return r.costs[who].written / 1000 })
+		line(who+": dirtied for the disk, kB", func(r row) any { return r.costs[who].written / 1000 })
 		line(who+": CPU, s", func(r row) any { return fmt.Sprintf("%.1f", r.costs[who].cpu.Seconds()) })
 		line(who+": resident, kB", func(r row) any { return r.procs[who].rss })
 		line(who+": peak of this life, kB", func(r row) any { return r.procs[who].peak })
@@ -331,9 +390,10 @@ func (s *soak) compare(t *testing.T) {
 				of   func(usage) int
 				more float64 // is no growth
 			}{
-				// Each process may keep two idle connections to the device and two to the other one, with two goroutines each.
-				{"goroutines", func(u usage) int { return u.goroutines }, 4},
-				{"sockets", func(u usage) int { return u.sockets }, 2},
+				// Idle connections, with two goroutines each: up to two to the device and two between the processes, and, for 90 s of real time, those of
+				// the client before the newest SIGHUP.
+				{"goroutines", func(u usage) int { return u.goroutines }, 8},
+				{"sockets", func(u usage) int { return u.sockets }, 4},
 				{"other files", func(u usage) int { return u.files }, 0},
 				{"kB resident", func(u usage) int { return u.rss }, 0.15 * float64(median(early, func(u usage) int { return u.rss }))},
 			} {
@@ -344,7 +404,7 @@ func (s *soak) compare(t *testing.T) {
 		}
 	}
 	first, last := s.calms[:n/3], s.calms[n-n/3:]
-	for f, most := range map[string]int64{"ledger.db": 2 << 20, "ledger.json": 256 << 10, "clone.db": 1 << 20, "others": 4 << 20, "number of files": 12} {
+	for f, most := range map[string]int64{"ledger.db": 2 << 20, "ledger.json": s.explained(), "clone.db": 1 << 20, "others": 4 << 20, "number of files": 12} {
 		of := func(m sample) int64 { return m.sizes[f] }
 		if a, b := median(first, of), median(last, of); b > most {
 			t.Errorf("%s: %d at first, %d at last, more than %d", f, a, b, most)
@@ -353,6 +413,15 @@ func (s *soak) compare(t *testing.T) {
 	if s.book.verdicts["passed"] == 0 || s.book.verdicts[bootslot.EventStands] == 0 {
 		t.Errorf("it proves nothing: %v", s.book.verdicts)
 	}
+}
+
+// explained is how long the record may be for what it holds, in bytes.
+func (s *soak) explained() int64 {
+	n := 1200 + 350*len(s.ledger.Tries)
+	for _, m := range s.ledger.Marks {
+		n += 500 + 75*(len(m.Candidates)+len(m.Declared)+len(m.OperatorDeclared))
+	}
+	return int64(n)
 }
 
 // median is the middle one of what of says.
