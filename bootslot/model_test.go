@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,11 +25,12 @@ import (
 // while after it was taken back; weather in which hot fails whatever is done; an agent that lives or does not; a retry number. A content
 // that overheats cannot pass while hot convicts: physics. Everything else the adversary is free to do: checks that hold may fail
 // (flap), a failure may look like the environment's, power may be cut. Passing time is his, too: pauses and soaks are over
-// when he says so, recover only while hot cannot hold. A guard that is down is one that starts later: it decides nothing meanwhile.
+// when he says so, recover only while hot cannot hold. A guard that is down, or is stopped, decides nothing meanwhile, and so is one that starts later: what the
+// device holds until then, and who drives it, is the model of both processes in package agent. So are time, leases, and what is on its way to the device.
 //
 // Fairness, for "it becomes constant": the agent lives, the guard lives, nobody pushes or operates, and trials end in one of three ways for ever:
 // as physics says, always cut, or always failing like the environment. From each explored state that must lead, in at most
-// maxQuiet steps, to one in which Admit opens nothing more.
+// maxQuiet steps, to one in which Admit opens nothing more: what follows silently is explored, too, beyond the depth, and there must be no cycle in it.
 
 var long = flag.Bool("long", false, "explore the model as deep as it was ever done")
 
@@ -199,7 +201,7 @@ type model struct {
 	root   []action
 
 	revision int
-	longest  uint8 // silence, in steps
+	longest  uint8 // silence, in states
 
 	seed        maphash.Seed
 	seen        map[uint64]int32
@@ -209,16 +211,17 @@ type model struct {
 	via         []action
 	transitions int
 	probes      map[string]int
-	quiet       map[uint64]silence
+	silence     [][allWays]int32 // what each state becomes if nobody does anything any more: -1 for nothing else, unexplored
 	failed      bool
 
-	trace func() string // of the state that is looked at
+	did   []doing       // in the state that is looked at
+	trace func() string // of it
 	buf   []byte
 }
 
-func newModel(t testing.TB, name string, b Board, depth int, pushes ...uint8) *model {
-	return &model{t: t, name: name, board: b, pushes: pushes, depth: depth, seed: maphash.MakeSeed(), seen: map[uint64]int32{},
-		probes: map[string]int{}, quiet: map[uint64]silence{}}
+func newModel(name string, b Board, depth int, pushes ...uint8) *model {
+	return &model{name: name, board: b, pushes: pushes, depth: depth, seed: maphash.MakeSeed(), seen: map[uint64]int32{},
+		probes: map[string]int{}}
 }
 
 func modelBoard() Board {
@@ -959,10 +962,12 @@ func (m *model) refuses(w world) {
 // maxQuiet bounds how many steps a board is from being constant.
 const maxQuiet = 64
 
-// The ways in which trials end in silence.
+// The ways in which trials end in silence, for ever.
 const (
-	byPhysics, byCuts, byWeather = 0, 1, 2
-	allWays                      = 1<<byPhysics | 1<<byCuts | 1<<byWeather
+	byPhysics = iota
+	byCuts
+	byWeather
+	allWays
 )
 
 // silent is what happens next when nobody does anything any more.
@@ -989,42 +994,57 @@ func (w *world) silent(way int) action {
 	return action{kind: aAsk}
 }
 
-// silence is what is known of a state: in which ways it becomes constant, and after how many steps at most.
-type silence struct{ ways, steps uint8 }
+// rests checks that a state is at an end in silence: a is what would come next, and cannot.
+func (m *model) rests(w world, a action) {
+	if a.kind != aAsk {
+		m.fail("in silence %s is not possible", a)
+	} else if d, _ := Admit(w.l, m.board, m.wishOf(w), w.facts(a.arg == 1)); d.Kind != Same && d.Kind != Held && (d.Kind != AwaitBaseline || a.arg == 0) {
+		m.fail("silence ends with %s (%s)", d.Kind, d.Reason)
+	}
+}
 
-// becomesConstant follows a state until nothing opens any more, in each of some ways, and returns after how many steps that is. before is how many
-// silent ones there were already.
-func (m *model) becomesConstant(w world, ways uint8, before int) uint8 {
-	h := m.hash(w)
-	known := m.quiet[h]
-	if ways &^= known.ways; ways == 0 || m.failed {
-		return known.steps
-	}
-	if before > maxQuiet {
-		m.fail("not constant after %d silent steps", maxQuiet)
-		return 0
-	}
-	for left := ways; left != 0; {
-		a := w.silent(bits.TrailingZeros8(left))
-		same := uint8(0)
-		for way := range 3 {
-			if left>>way&1 == 1 && w.silent(way) == a {
-				same |= 1 << way
+// becomesConstant follows one state in silence until nothing opens any more.
+func (m *model) becomesConstant(w world) {
+	for way := range allWays {
+		for n, v := 0, w; !m.failed; n++ {
+			a := v.silent(way)
+			next, ok := m.do(v, a)
+			if !ok {
+				m.rests(v, a)
+				break
+			}
+			if v = next; n > maxQuiet {
+				m.fail("not constant after %d silent steps", maxQuiet)
 			}
 		}
-		left &^= same
-		if next, ok := m.do(w, a); ok {
-			known.steps = max(known.steps, 1+m.becomesConstant(next, same, before+1))
-		} else if a.kind != aAsk {
-			m.fail("in silence %s is not possible", a)
-		} else if d, _ := Admit(w.l, m.board, m.wishOf(w), w.facts(a.arg == 1)); d.Kind != Same && d.Kind != Held && (d.Kind != AwaitBaseline || a.arg == 0) {
-			m.fail("silence ends with %s (%s)", d.Kind, d.Reason)
+	}
+}
+
+// constant checks of all explored states at once that silence ends, in each way: that there is no cycle in what follows what.
+func (m *model) constant() {
+	for way := range allWays {
+		steps := make([]uint8, len(m.ends)) // to the end, and one more; 0: not known
+		var path []int32
+		for i := range int32(len(m.ends)) {
+			j := i
+			for path = path[:0]; j >= 0 && steps[j] == 0; j = m.silence[j][way] {
+				if path = append(path, j); len(path) > maxQuiet {
+					m.trace = func() string { return m.path(i) }
+					m.fail("not constant after %d silent steps", maxQuiet)
+					return
+				}
+			}
+			n := uint8(0)
+			if j >= 0 {
+				n = steps[j]
+			}
+			for _, k := range slices.Backward(path) {
+				n++
+				steps[k] = n
+			}
+			m.longest = max(m.longest, n)
 		}
 	}
-	known.ways |= ways
-	m.quiet[h] = known
-	m.longest = max(m.longest, known.steps)
-	return known.steps
 }
 
 // encode is the canonical form of a state: numbers, grants and marks by their order, nothing that no decision depends on (wall times, evidence,
@@ -1260,18 +1280,23 @@ func (m *model) decode(b []byte) world {
 
 func (m *model) hash(w world) uint64 { return maphash.Bytes(m.seed, m.encode(w)) }
 
-// add takes a state in, if it is new.
-func (m *model) add(w world, parent int32, via action) {
+// add takes a state in, if it is new, and returns its number.
+func (m *model) add(w world, parent int32, via action) int32 {
 	b := m.encode(w)
 	h := maphash.Bytes(m.seed, b)
-	if _, ok := m.seen[h]; ok {
-		return
+	if i, ok := m.seen[h]; ok {
+		return i
 	}
-	m.seen[h] = int32(len(m.ends))
+	i := int32(len(m.ends))
+	m.seen[h] = i
 	m.arena = append(m.arena, b...)
-	m.ends = append(m.ends, len(m.arena))
+	m.ends, m.silence = append(m.ends, len(m.arena)), append(m.silence, [allWays]int32{unexplored, unexplored, unexplored})
 	m.parent, m.via = append(m.parent, parent), append(m.via, via)
+	return i
 }
+
+// unexplored stands for what a state becomes before it is visited; those on the way to a root stay so.
+const unexplored = -2
 
 func (m *model) encoded(i int) []byte {
 	begin := 0
@@ -1317,8 +1342,9 @@ func (m *model) from(root []action) *model {
 }
 
 // explore visits every state up to the depth, and checks what is claimed of it.
-func (m *model) explore() {
+func (m *model) explore(t testing.TB) {
 	began := time.Now()
+	m.t = t
 	m.trace = func() string { return "" }
 	m.add(world{l: NewLedger("m"), agent: true}, -1, action{})
 	actions := m.actions()
@@ -1345,12 +1371,14 @@ func (m *model) explore() {
 		}
 		level = end
 	}
-	for i := level; i < len(m.ends) && !m.failed; i++ { // the last ones are looked at, and not left
+	sizes = append(sizes, len(m.ends)-level)
+	for i := level; i < len(m.ends) && !m.failed; i++ { // those at the depth are left in silence only, and so is what becomes of them
 		m.visit(i, nil)
 	}
-	sizes = append(sizes, len(m.ends)-level)
-	m.t.Logf("model %s: %d states, %d transitions, depth %d, %v; by depth %v", m.name, len(m.ends), m.transitions, depth, time.Since(began).Round(time.Millisecond), sizes)
-	m.t.Logf("constant after at most %d silent steps; reached: %v", m.longest, m.probes)
+	sizes = append(sizes, len(m.ends)-level-sizes[len(sizes)-1])
+	m.constant()
+	m.t.Logf("%d states, %d transitions, depth %d, %v; by depth, and in the silence after it: %v; constant after at most %d silent steps; reached: %v",
+		len(m.ends), m.transitions, depth, time.Since(began).Round(time.Millisecond), sizes, m.longest-1, m.probes)
 }
 
 func (m *model) visit(i int, actions []action) {
@@ -1360,17 +1388,45 @@ func (m *model) visit(i int, actions []action) {
 	}
 	m.trace = func() string { return m.path(int32(i)) }
 	m.agrees(w)
-	if i%4 == 0 {
+	if actions != nil && (i < 1000 || i%4 == 0) {
 		m.refuses(w)
 	}
-	m.becomesConstant(w, allWays, 0)
+	m.did = m.did[:0]
 	for _, a := range actions {
-		m.trace = func() string { return m.path(int32(i)) + "\n  " + a.String() }
-		if next, ok := m.do(w, a); ok {
-			m.transitions++
-			m.add(next, int32(i), a)
-		}
+		m.step(w, int32(i), a)
 	}
+	for way := range allWays {
+		a := w.silent(way)
+		at := slices.IndexFunc(m.did, func(d doing) bool { return d.action == a })
+		if at < 0 {
+			at = len(m.did)
+			m.step(w, int32(i), a)
+		}
+		d := &m.did[at]
+		if d.to < 0 && !d.rested {
+			m.rests(w, a)
+			d.rested = true
+		}
+		m.silence[i][way] = d.to
+	}
+}
+
+// doing is an action and the state that it leads to, -1 if it is not possible.
+type doing struct {
+	action action
+	to     int32
+	rested bool // it was checked that silence may end with it
+}
+
+// step does a in state i, which is w.
+func (m *model) step(w world, i int32, a action) {
+	m.trace = func() string { return m.path(i) + "\n  " + a.String() }
+	d := doing{action: a, to: -1}
+	if next, ok := m.do(w, a); ok {
+		m.transitions++
+		d.to = m.add(next, i, a)
+	}
+	m.did = append(m.did, d)
 }
 
 // slow says that the race detector is at work, which has nothing to find here.
@@ -1409,7 +1465,7 @@ func (m *model) walk(seed uint64, steps int) {
 		m.agrees(w)
 		m.refuses(w)
 		if len(told)%8 == 0 {
-			m.becomesConstant(w, allWays, 0)
+			m.becomesConstant(w)
 		}
 	}
 }
@@ -1420,37 +1476,56 @@ var (
 	settledBoard = []action{{kind: aAsk}, {aPush, lampBit | fanBit}, {kind: aAsk}, {kind: aPass}, {aPush, lampBit}, {kind: aAsk}, {kind: aFailHot}, {kind: aStands}}
 	// lamp failed, and fan did.
 	twoMarks = []action{{aPush, lampBit}, {kind: aAsk}, {kind: aFailHot}, {kind: aStands}, {aPush, fanBit}, {kind: aAsk}, {kind: aFailHot}, {kind: aStands}}
+	// With no groups: fan without vent failed, then vent. Whoever wishes all three is held at vent off, and so at fan off.
+	chainedMarks = []action{{aPush, ventBit}, {kind: aAsk}, {kind: aPass}, {aPush, fanBit}, {kind: aAsk}, {kind: aFailHot}, {kind: aStands},
+		{aPush, 0}, {kind: aAsk}, {kind: aPass}, {aPush, ventBit}, {kind: aAsk}, {kind: aFailHot}, {kind: aStands}}
+	// lamp and fan failed, then fan alone, which later passed under a new number: its set is retired, and the fallback in force again.
+	retiredMark = []action{{aPush, lampBit | fanBit}, {kind: aAsk}, {kind: aFailHot}, {kind: aStands}, {aPush, fanBit}, {kind: aAsk}, {kind: aFailHot}, {kind: aStands},
+		{kind: aRaise}, {kind: aAsk}, {kind: aPass}, {aPush, 0}, {kind: aAsk}, {kind: aPass}}
+	// Three trials in a row did not pass: the breaker holds up the next one.
+	threeFailures = append(slices.Clone(twoMarks), []action{{aPush, ventBit}, {kind: aAsk}, {kind: aFailHot}, {kind: aStands}}...)
 )
 
 func TestModel(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(200)) // most of what is kept is two arrays and two maps
-	fields, releases := modelBoard(), modelBoard()
-	releases.HoldRelease = true
+	defer debug.SetGCPercent(debug.SetGCPercent(200)) // most of what is kept is some arrays and a map
+	fields, releases, single := modelBoard(), modelBoard(), modelBoard()
+	releases.HoldRelease, single.Groups = true, nil
 	all := []uint8{0, 1, 2, 3, 4, 5, 6, 7}
 	some := []uint8{0, lampBit, lampBit | fanBit, lampBit | groupBits}
-	single := modelBoard()
-	single.Groups = nil
-	deep := map[bool]int{true: 1}[*long]
-	if testing.Short() || slow() {
-		deep = -3
-	}
+	var mu sync.Mutex
 	states, transitions, probes := 0, 0, map[string]int{}
-	for _, m := range []*model{
-		newModel(t, "hold: fields", fields, 9+deep, some...),
-		newModel(t, "hold: release", releases, 8+deep, some...),
-		newModel(t, "hold: fields, from a settled board", fields, 6+deep, all...).from(settledBoard),
-		newModel(t, "hold: fields, from two marks", fields, 7+deep, all...).from(twoMarks),
-		newModel(t, "no groups, from two marks", single, 6+deep, all...).from(twoMarks),
-	} {
-		m.explore()
-		states, transitions = states+len(m.ends), transitions+m.transitions
-		for p, n := range m.probes {
-			probes[p] += n
+	t.Run("explore", func(t *testing.T) {
+		for _, m := range []*model{
+			newModel("hold: fields", fields, 8, some...),
+			newModel("hold: release", releases, 8, some...),
+			newModel("hold: fields, from a settled board", fields, 6, all...).from(settledBoard),
+			newModel("hold: fields, from two marks", fields, 6, all...).from(twoMarks),
+			newModel("no groups, from two marks", single, 6, all...).from(twoMarks),
+			newModel("no groups, from two marks of which one gives the other its set", single, 5, all...).from(chainedMarks),
+			newModel("hold: fields, from a retired mark", fields, 5, all...).from(retiredMark),
+			newModel("hold: fields, from three failures in a row", fields, 5, all...).from(threeFailures),
+		} {
+			t.Run(m.name, func(t *testing.T) {
+				t.Parallel()
+				switch {
+				case *long:
+					m.depth += 2
+				case slow(), testing.Short():
+					m.depth -= 3
+				}
+				m.explore(t)
+				mu.Lock()
+				defer mu.Unlock()
+				states, transitions = states+len(m.ends), transitions+m.transitions
+				for p, n := range m.probes {
+					probes[p] += n
+				}
+			})
 		}
-	}
+	})
 	t.Logf("in all: %d states, %d transitions; reached: %v", states, transitions, probes)
 	for _, p := range mustReach {
-		if probes[p] == 0 && deep >= 0 && !t.Failed() {
+		if probes[p] == 0 && !testing.Short() && !slow() && !t.Failed() {
 			t.Errorf("never reached: %s", p)
 		}
 	}
@@ -1478,10 +1553,86 @@ func TestModelWalks(t *testing.T) {
 	}
 	for name, b := range map[string]Board{"hold: fields": fields, "hold: release": releases, "no groups": single} {
 		began := time.Now()
-		m := newModel(t, "walks, "+name, b, 0, 0, 1, 2, 3, 4, 5, 6, 7)
+		m := newModel("walks, "+name, b, 0, 0, 1, 2, 3, 4, 5, 6, 7)
+		m.t = t
 		for seed := range uint64(lives) {
 			m.walk(seed, steps)
 		}
 		t.Logf("model %s: %d lives, %d transitions, %v; reached: %v", m.name, lives, m.transitions, time.Since(began).Round(time.Millisecond), m.probes)
 	}
+}
+
+// A board with more failures than there is room for: what is forgotten is told, it is none that the declared state contains as long as there are others,
+// and nothing else that failed is tried again.
+func TestModelBeyondTheBoundOfMarks(t *testing.T) {
+	release := func(dial int, lamp string) Release {
+		return Release{Fields: device.Fields{"dial": strconv.Itoa(dial), "lamp": lamp}}
+	}
+	b := Board{Fallback: release(0, "off"), Attempts: 2}
+	facts := Facts{Waited: 24 * time.Hour, Rest: RestFacts{AtRest: true, Required: modelChecks, Holding: modelChecks}}
+	dropped, most := 0, 0
+	for seed := range uint64(3) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		l := NewLedger("crowd")
+		failed := map[Digest]bool{}
+		declared := release(0, "off")
+		take := func(s Step) {
+			for _, e := range s.Events {
+				if e.Kind != EventMarkDropped {
+					continue
+				}
+				dropped++
+				at := slices.IndexFunc(l.Marks, func(m Mark) bool { return m.ID == e.Mark })
+				if others := slices.ContainsFunc(l.Marks, func(m Mark) bool { return !m.concerns(declared) }); others && l.Marks[at].concerns(declared) {
+					t.Fatalf("life %d: the mark %d of %v was dropped, which concerns %v", seed, e.Mark, l.Marks[at].Set, declared.Fields)
+				}
+				for _, d := range l.Marks[at].Candidates {
+					delete(failed, d)
+				}
+			}
+			if l = s.Ledger; len(l.Marks) > MaxMarks {
+				t.Fatalf("life %d: %d marks", seed, len(l.Marks))
+			}
+			most = max(most, len(l.Marks))
+			delete(failed, l.LastKnownGood(b).Digest())
+		}
+		for range 1500 {
+			if rng.IntN(3) > 0 {
+				declared = release(rng.IntN(600), []string{"off", "on"}[rng.IntN(2)])
+			}
+			d, s := Admit(l, b, Wish{Release: declared}, facts)
+			if s == nil {
+				continue
+			}
+			take(*s)
+			if l.Trial == nil {
+				continue
+			}
+			if failed[d.Digest] {
+				t.Fatalf("life %d: %v has failed, and is tried again", seed, d.Candidate.Fields)
+			}
+			switch n := rng.IntN(20); {
+			case n == 0:
+				take(Settle(l, b, Passed, Evidence{}))
+			case n == 1:
+				take(Settle(l, b, Inconclusive, Evidence{}))
+				if slices.ContainsFunc(l.Marks, func(m Mark) bool { return slices.Contains(m.Candidates, d.Digest) }) {
+					failed[d.Digest] = true
+				}
+			case n == 2:
+				if s, err := Rollback(l, b, true, &Wish{Release: declared}, "op", time.Time{}); err == nil {
+					failed[d.Digest] = true
+					take(s)
+				}
+			default:
+				failed[d.Digest] = true
+				take(Settle(l, b, Failed, Evidence{Check: "hot"}))
+				take(CloseReturning(l, b, true, Evidence{}))
+			}
+		}
+	}
+	if most != MaxMarks || dropped == 0 {
+		t.Errorf("at most %d marks, %d dropped: the bound of %d was not come to", most, dropped, MaxMarks)
+	}
+	t.Logf("%d marks dropped", dropped)
 }
