@@ -5,7 +5,7 @@ GOBUILD  = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VE
 BINARIES = bin/holdfast bin/holdfast-guard bin/greenhouse
 UNIT     = $$(go list ./... | grep -v /agent/scenario)
 
-.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short soak man
+.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short soak man demo-record
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -39,6 +39,11 @@ endif
 
 story: build ## the demo plays its story by itself and must come true
 	bin/greenhouse demo --script
+
+demo-record: build ## play the story, and write what it prints into the README
+	bin/greenhouse demo --script >bin/story
+	@awk 'NR==FNR {story = story $$0 "\n"; next} /This is all that it prints:$$/ {at = 1} at == 2 && /^```$$/ {at = 3} at != 2 {print} \
+		at == 1 && /^```$$/ {printf "%s", story; at = 2}' bin/story README.md >bin/README.md && cp bin/README.md README.md && rm bin/story bin/README.md
 
 quick: format vet unit ## before each commit
 
