@@ -11,6 +11,8 @@
 // Agent and guard reach the device through one recorder each, so the harness knows who wrote what, without asking them.
 // The agent's device cycles are counted there too.
 //
+// TestSoak makes weather of the same verbs, at random, for a simulated month (soak_test.go).
+//
 // # Verbs
 //
 // Operator and weather; waits name a state, never a duration. WHO is greenhouse, guard or agent.

@@ -7,8 +7,8 @@
 // leases, soak, windows and pauses are measured in it.
 //
 // New returns the clock of this build. The release build reads the kernel and nothing else. With the
-// build tag holdfast_testclock it also reads a file that shifts both times (file.go), so that a test can
-// jump the clock or let a pause of 15 minutes pass; nothing else differs between the two builds.
+// build tag holdfast_testclock it also reads a file that shifts both times, and tells a test what it waits for (file.go), so that a test can
+// jump the clock, let a pause of 15 minutes pass, or a month; nothing else differs between the two builds.
 package clock
 
 import (
