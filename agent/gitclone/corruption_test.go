@@ -35,10 +35,7 @@ func TestCorruption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stride := 1024
-	if *long {
-		stride = 64
-	}
+	stride := faultfs.Pick(*long, 4096, 1024, 64)
 	o := r.options(t, filepath.Join(faultfs.Scratch(t), "clone.db"))
 	found := map[string]int{}
 	for _, kind := range []string{"cut", "zeroed", "erased", "flipped"} {

@@ -121,10 +121,7 @@ func TestPowerCutOnRealFiles(t *testing.T) {
 	}
 	log := r.fs.Log(0)
 
-	depth := faultfs.Depth{All: 4, Torn: 3, Random: 2}
-	if *long {
-		depth = faultfs.Depth{All: 8, Torn: 64, Random: 100}
-	}
+	depth := faultfs.Pick(*long, faultfs.Depth{All: 1}, faultfs.Depth{All: 4, Torn: 3, Random: 2}, faultfs.Depth{All: 8, Torn: 64, Random: 100})
 	image := filepath.Join(faultfs.Scratch(t), "image")
 	known, fetched := map[uint64]Desired{}, map[string]bool{}
 	states := 0

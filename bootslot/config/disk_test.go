@@ -73,7 +73,7 @@ func TestIOErrorsWhileACopyIsMade(t *testing.T) {
 			for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC, unix.EROFS} {
 				for _, stays := range []bool{false, true} {
 					fault := faultfs.Fault{Reading: reading, After: n, Stays: stays, Errno: errno}
-					kept := filepath.Join(fs.Dir, fmt.Sprint(reading, n, errno.Error(), stays), "config.yaml")
+					kept := filepath.Join(fs.Dir, fmt.Sprint(reading, n, uint(errno), stays), "config.yaml")
 					write(t, path, fourLines)
 					if _, _, err := Load(path, kept, p); err != nil {
 						t.Fatal(err)

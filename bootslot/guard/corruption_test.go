@@ -37,7 +37,7 @@ func TestCorruption(t *testing.T) {
 		}
 		whole[name] = b
 	}
-	stride := closer(4096, 512)
+	stride := faultfs.Pick(*long, 16384, 4096, 512)
 	tried := 0
 	for _, names := range [][]string{{"ledger.db"}, {"ledger.json"}, {"ledger.db", "ledger.json"}} {
 		for _, kind := range []string{"cut", "zeroed", "flipped"} {

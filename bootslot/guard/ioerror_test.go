@@ -125,7 +125,7 @@ func TestIOErrors(t *testing.T) {
 			for _, fault := range []faultfs.Fault{
 				{Errno: unix.EIO}, {Errno: unix.ENOSPC, Stays: true}, {Errno: unix.EROFS}, {Errno: unix.EIO, Stays: true}, {Errno: unix.ENOSPC}, {Errno: unix.EROFS, Stays: true},
 			} {
-				if left++; left%closer(5, 1) != 0 {
+				if left++; left%faultfs.Pick(*long, 23, 5, 1) != 0 {
 					continue
 				}
 				fault.After = n
@@ -224,7 +224,7 @@ func TestIOErrorsAtTheStart(t *testing.T) {
 				for _, fault := range []faultfs.Fault{
 					{Errno: unix.EIO}, {Errno: unix.ENOSPC, Stays: true}, {Errno: unix.EIO, Stays: true}, {Errno: unix.EROFS, Stays: true},
 				} {
-					if left++; reading && fault.Errno != unix.EIO || !reading && left%closer(3, 1) != 0 {
+					if left++; reading && fault.Errno != unix.EIO || !reading && left%faultfs.Pick(*long, 13, 3, 1) != 0 {
 						continue
 					}
 					fault.After, fault.Reading = n, reading

@@ -23,14 +23,6 @@ import (
 
 var long = flag.Bool("long", false, "also what is too long for every day")
 
-// closer is what is enough for every day, or what is done with -long.
-func closer[T any](daily, deeper T) T {
-	if *long {
-		return deeper
-	}
-	return daily
-}
-
 // board is a guard with a device whose temperature is what its lamp says, and an agent that asks again and again for what is declared.
 type board struct {
 	*bench
@@ -240,7 +232,7 @@ func TestPowerCutOnRealFiles(t *testing.T) {
 	}
 	known, settled := map[uint64]woken{}, map[string]bool{}
 	states := 0
-	for image := range faultfs.Crashes(log, 0, closer(faultfs.Depth{All: 3, Torn: 3, Random: 3}, faultfs.Depth{All: 8, Torn: 64, Random: 100})) {
+	for image := range faultfs.Crashes(log, 0, faultfs.Pick(*long, faultfs.Depth{All: 1}, faultfs.Depth{All: 3, Torn: 3, Random: 3}, faultfs.Depth{All: 8, Torn: 64, Random: 100})) {
 		states++
 		declared := asked{}
 		for _, a := range first.asked {

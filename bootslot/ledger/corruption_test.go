@@ -112,7 +112,7 @@ func TestCorruption(t *testing.T) {
 	whole := readFiles(t, base)
 	dir := filepath.Join(faultfs.Scratch(t), "guard")
 	for _, name := range []string{"ledger.db", "ledger.json"} {
-		stride := closer(512, 64)
+		stride := faultfs.Pick(*long, 4096, 512, 64)
 		if name == "ledger.json" {
 			stride = 64
 		}
@@ -269,7 +269,7 @@ func TestBothFilesDamaged(t *testing.T) {
 	dir := filepath.Join(faultfs.Scratch(t), "guard")
 	side := damages(whole["ledger.json"], 100)
 	lost := 0
-	for i, d := range damages(whole["ledger.db"], closer(1024, 64)) {
+	for i, d := range damages(whole["ledger.db"], faultfs.Pick(*long, 4096, 1024, 64)) {
 		what := d.what + ", and the sidecar " + side[i%len(side)].what
 		whole.put(t, dir)
 		spoil(t, filepath.Join(dir, "ledger.db"), d)

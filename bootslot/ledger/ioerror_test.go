@@ -73,7 +73,7 @@ func TestIOErrorsInSave(t *testing.T) {
 		for n := 0; ; n++ {
 			for _, fault := range faults(n) {
 				for _, restore := range []bool{false, true} {
-					if left++; !*long && left%17 != 0 {
+					if left++; left%faultfs.Pick(*long, 101, 17, 1) != 0 {
 						continue
 					}
 					dir := fmt.Sprint("d", tried)
@@ -90,7 +90,7 @@ func TestIOErrorsInSave(t *testing.T) {
 					}
 					log := fs.Log(from)
 					known := map[uint64]woken{}
-					for image := range faultfs.Crashes(log, began, closer(faultfs.Depth{All: 2, Random: 1}, faultfs.Depth{All: 6, Torn: 7, Random: 10})) {
+					for image := range faultfs.Crashes(log, began, faultfs.Pick(*long, faultfs.Depth{}, faultfs.Depth{All: 2, Random: 1}, faultfs.Depth{All: 6, Torn: 7, Random: 10})) {
 						w, ok := known[image.Key]
 						if !ok {
 							images++
@@ -220,7 +220,7 @@ func TestIOErrorsInOpen(t *testing.T) {
 		calls:
 			for n := 0; ; n++ {
 				for _, fault := range faults(n) {
-					if left++; reading && fault.Errno != unix.EIO || !reading && !*long && left%7 != 0 {
+					if left++; reading && fault.Errno != unix.EIO || !reading && left%faultfs.Pick(*long, 29, 7, 1) != 0 {
 						continue
 					}
 					fault.Reading = reading

@@ -20,15 +20,7 @@ var long = flag.Bool("long", false, "also what is too long for every day")
 
 // depth is how closely a power cut is looked at.
 func depth() faultfs.Depth {
-	return closer(faultfs.Depth{All: 5, Torn: 7, Random: 6}, faultfs.Depth{All: 10, Torn: 64, Random: 400})
-}
-
-// closer is what is enough for every day, or what is done with -long.
-func closer[T any](daily, deeper T) T {
-	if *long {
-		return deeper
-	}
-	return daily
+	return faultfs.Pick(*long, faultfs.Depth{All: 2}, faultfs.Depth{All: 5, Torn: 7, Random: 6}, faultfs.Depth{All: 10, Torn: 64, Random: 400})
 }
 
 // step is one change of the record.

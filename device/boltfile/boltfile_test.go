@@ -87,10 +87,7 @@ func made(t *testing.T, path string, changes int) []byte {
 // What bbolt makes is let through, whatever was done to it.
 func TestWhatBoltMakesIsLetThrough(t *testing.T) {
 	t.Parallel()
-	n := 150
-	if *long {
-		n = 2000
-	}
+	n := faultfs.Pick(*long, 30, 150, 2000)
 	made(t, filepath.Join(t.TempDir(), "f"), n)
 }
 
@@ -159,10 +156,7 @@ func TestWhatIsLetThroughBoltCanUse(t *testing.T) {
 			t.Errorf("%s is let through, and bbolt says %v", what, err)
 		}
 	}
-	step := 1009 // bits
-	if *long {
-		step = 3
-	}
+	step := faultfs.Pick(*long, 10_007, 1009, 3) // bits
 	used := 0
 	for page := 0; page < len(whole); page += 4096 {
 		b := bytes.Clone(whole)
@@ -177,7 +171,7 @@ func TestWhatIsLetThroughBoltCanUse(t *testing.T) {
 			try(fmt.Sprintf("a flipped bit, %d.%d", at/8, at%8), b)
 		}
 		// Where a page begins there is more to break.
-		for at := page; at < page+80; at++ {
+		for at := page; at < page+faultfs.Pick(*long, 24, 80, 80); at++ {
 			for _, with := range []byte{0x00, 0xFF, whole[at] ^ 1<<(at%8)} {
 				b := bytes.Clone(whole)
 				b[at] = with

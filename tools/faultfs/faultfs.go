@@ -28,6 +28,8 @@ import (
 	"net/rpc"
 	"os"
 	"os/exec"
+	"runtime/debug"
+	"slices"
 	"syscall"
 	"testing"
 )
@@ -223,6 +225,19 @@ func (fs *FS) Fail(f Fault) { fs.call("Fail", f, new(int)) }
 func (fs *FS) Heal() (failed int) {
 	fs.call("Heal", 0, &failed)
 	return failed
+}
+
+// Pick is how much is looked at: deep with a test's -long, daily without it, and raced under the race detector, which makes it all slow and has nothing to
+// find here.
+func Pick[T any](long bool, raced, daily, deep T) T {
+	if long {
+		return deep
+	}
+	info, ok := debug.ReadBuildInfo()
+	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return raced
+	}
+	return daily
 }
 
 // Scratch is a folder for images, in memory where that can be had: there are thousands of them.

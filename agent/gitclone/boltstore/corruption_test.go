@@ -29,10 +29,7 @@ func TestCorruption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stride := 256
-	if *long {
-		stride = 32
-	}
+	stride := faultfs.Pick(*long, 4096, 256, 32)
 	path := filepath.Join(faultfs.Scratch(t), "clone.db")
 	found := map[string]int{}
 	for _, kind := range []string{"cut", "zeroed", "erased", "flipped", "flipped all over"} {

@@ -45,7 +45,7 @@ func TestIOErrors(t *testing.T) {
 			for _, fault := range []faultfs.Fault{
 				{Errno: unix.EIO}, {Errno: unix.ENOSPC, Stays: true}, {Errno: unix.EROFS}, {Errno: unix.EIO, Stays: true}, {Errno: unix.ENOSPC}, {Errno: unix.EROFS, Stays: true},
 			} {
-				if left++; !*long && left%3 != 0 {
+				if left++; left%faultfs.Pick(*long, 11, 3, 1) != 0 {
 					continue
 				}
 				fault.After = n

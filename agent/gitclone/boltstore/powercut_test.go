@@ -97,10 +97,7 @@ func TestPowerCutOnRealFiles(t *testing.T) {
 		t.Error("nothing was compacted")
 	}
 
-	depth := faultfs.Depth{All: 5, Torn: 7, Random: 8}
-	if *long {
-		depth = faultfs.Depth{All: 10, Torn: 64, Random: 500}
-	}
+	depth := faultfs.Pick(*long, faultfs.Depth{All: 2}, faultfs.Depth{All: 5, Torn: 7, Random: 8}, faultfs.Depth{All: 10, Torn: 64, Random: 500})
 	dir := filepath.Join(faultfs.Scratch(t), "image")
 	known, found := map[uint64]int{}, map[int]bool{}
 	states := 0
