@@ -329,12 +329,6 @@ func (o *objects) find(h plumbing.Hash, want plumbing.ObjectType) ([]byte, error
 	return nil, plumbing.ErrObjectNotFound
 }
 
-// known returns what is here under a hash.
-func (o *objects) known(h plumbing.Hash, want plumbing.ObjectType) ([]byte, bool) {
-	b, err := o.find(h, want)
-	return b, err == nil
-}
-
 // base returns what is stored under a hash. The store hashes what it reads; what it cannot read is asked for again.
 func (o *objects) base(h plumbing.Hash, want plumbing.ObjectType) ([]byte, bool) {
 	if o.stored == nil {

@@ -82,7 +82,6 @@ type soak struct {
 	broken    bool            // the file in the folder is
 	number    uint64          // highest retry: that was ever pushed
 	offline   time.Duration   // the network stays cut until then
-	sick      time.Duration   // when the battery last failed whatever was switched on
 	due       []change        // what ends the weather that there is
 	ledger    bootslot.Ledger
 	changed   map[bootslot.Digest]bool // what was last-known-good in the newest part of the history
