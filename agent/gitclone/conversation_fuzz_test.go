@@ -328,6 +328,12 @@ func TestRecordedConversations(t *testing.T) {
 			known, old = nil, plumbing.ZeroHash
 		}
 		head, st, err := talk(s, strings.Contains(file, "-stream"), known, old)
+		if strings.Contains(file, "-rewritten") {
+			if sort(err) != ErrHistoryRewritten || st != nil {
+				t.Errorf("%s: %s, %+v, %v", file, head, st, err)
+			}
+			continue
+		}
 		if err != nil || st == nil || !strings.HasPrefix(string(st.desired.Data), "pump: off\n") {
 			t.Errorf("%s: %s, %+v, %v", file, head, st, err)
 			continue
@@ -376,10 +382,18 @@ func recordConversations(t *testing.T) {
 	}
 	r.write(talkFile, "pump: off\nfan: off\n# a"+strings.Repeat(" something to be a change of\n#", 9)+"\n")
 	r.push("two")
+	recordFrom(t, r, stored, "fresh", "old")
+	r.git("checkout", "-q", "--orphan", "rewritten")
+	r.push("another beginning")
+	recordFrom(t, r, stored, "rewritten")
+}
+
+// recordFrom records one conversation for each kind of server, protocol and way, about what is stored.
+func recordFrom(t *testing.T, r *repo, stored []byte, from ...string) {
 	for _, filters := range []string{"true", "false"} {
 		r.run(r.bare, "git", "config", "uploadpack.allowFilter", filters)
 		for _, version := range []string{"v2", "v0"} {
-			for _, from := range []string{"fresh", "old"} {
+			for _, from := range from {
 				srv, url := r.serve()
 				said := make([][]byte, 2)
 				srv.setFront(func(w http.ResponseWriter, q *http.Request, next http.Handler) {
@@ -408,10 +422,10 @@ func recordConversations(t *testing.T) {
 					t.Fatal(err)
 				}
 				q := question{}
-				if from == "old" {
+				if from != "fresh" {
 					q.stored, q.old = older(t, stored)
 				}
-				if _, st, err := remote.converse(t.Context(), q); err != nil || st == nil {
+				if _, st, err := remote.converse(t.Context(), q); (st != nil) != (from != "rewritten") || sort(err) != map[string]Kind{"rewritten": ErrHistoryRewritten}[from] {
 					t.Fatalf("%s, filters %s, %s: %v", version, filters, from, err)
 				}
 				if len(said) > 7 {
@@ -431,7 +445,7 @@ func recordConversations(t *testing.T) {
 					for _, b := range said {
 						text += fmt.Sprintf("[]byte(%q)\n", b)
 					}
-					text += fmt.Sprintf("bool(%v)\nbool(%v)\nbyte('\\x02')\nbool(false)\n", from == "old", way == "stream")
+					text += fmt.Sprintf("bool(%v)\nbool(%v)\nbyte('\\x02')\nbool(false)\n", from != "fresh", way == "stream")
 					name := conversationFiles + strings.Join([]string{version, map[string]string{"true": "filters", "false": "plain"}[filters], from, way}, "-")
 					if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 						t.Fatal(err)

@@ -19,7 +19,7 @@ var seeds = []string{
 	"%YAML 1.1\n---\na: b", "---", "0: [:!00 \xef", "\"", "a: >\n\n  b\n c", "? ? ?", "#\n  #\n- #\n", "a:\n  #b\n c: #d\n#e",
 	// What a terminal would obey, where it may come into a message: as a value, a key, the path to a value, a null.
 	`word: "\e[2J"`, `"\e[2J": 1`, `list: [{"\e[2J": &a 1}]`, `word: !!null "\e[2J"`, "\u202eword: {\u202elist: &a 1}", `"a\u0085b": {c: &d 1}`,
-	"word: 1m30s", "n: 010", "n: -7", "list: [[[[[[[[[[[1]]]]]]]]]]]", "word: 'a'\nword: b\n", "word: ~", "~: 1", "null: x", "n: 1e3\nlist: {}\nword: []",
+	"word: 1m30s", "n: 010", "n: -7", "list: [[[[[[[[[[[1]]]]]]]]]]]", "word: 'a'\nword: b\n", "word: ~", "~: 1", "null: x", "?\n: |", "n: 1e3\nlist: {}\nword: []",
 }
 
 // ask reads data as a file of ours is read, by every getter, and returns what it got.
@@ -67,8 +67,12 @@ func FuzzParse(f *testing.F) {
 		for _, k := range keys {
 			texts[k] = root.Optional(k).Text("", "anything", func(string) bool { return true })
 		}
-		if root.Err() != nil || slices.ContainsFunc(keys, func(k string) bool { return k == "~" || strings.EqualFold(k, "null") }) { // which is no key for yaml.v3
+		if root.Err() != nil {
 			return
+		}
+		var doc yaml.Node
+		if yaml.Unmarshal(data, &doc) != nil || slices.ContainsFunc(doc.Content[0].Content, func(n *yaml.Node) bool { return n.Tag == "!!null" }) {
+			return // a null is a word that nobody asks for here, and no key there
 		}
 		var n map[string]yaml.Node
 		if err := yaml.Unmarshal(data, &n); err != nil || len(n) != len(keys) {
