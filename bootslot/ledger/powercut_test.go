@@ -188,7 +188,7 @@ func TestPowerCutOnRealFiles(t *testing.T) {
 // TestPowerCutWhileFilesAreMended: a start that has something to mend loses nothing either, whenever it is cut.
 func TestPowerCutWhileFilesAreMended(t *testing.T) {
 	dir := t.TempDir()
-	l := marked(t, dir)
+	marked(t, dir)
 	read := func(name string) []byte {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
@@ -198,7 +198,7 @@ func TestPowerCutWhileFilesAreMended(t *testing.T) {
 	}
 	oldDB, oldSide := read("ledger.db"), read("ledger.json")
 	s, l, _ := mustOpen(t, dir)
-	save(t, s, bootslot.CloseReturning(l, board, true, bootslot.Evidence{}))
+	l = save(t, s, bootslot.CloseReturning(l, board, true, bootslot.Evidence{}))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
