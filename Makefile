@@ -3,6 +3,8 @@
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 GOBUILD  = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
 BINARIES = bin/holdfast bin/holdfast-guard bin/greenhouse
+# the tests that cut the power at every write, let every call fail and damage every region of each file
+DISKS    = PowerCut|IOErrors|Corruption|BothFiles|LetThrough
 UNIT     = $$(go list ./... | grep -v /agent/scenario)
 
 .PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short soak man demo-record
@@ -81,10 +83,11 @@ fuzz-short:
 
 check: format vet lint test mutants race fuzz-short ## all of it, before you stop
 
-test-long: ## what is too long for every day: the scenarios under the race detector, the model explored deeper
+test-long: ## what is too long for every day: the scenarios under the race detector, the model explored deeper, failing disks looked at closer
 	@HOLDFAST_SCENARIO_RACE=1 GORACE=atexit_sleep_ms=0 go run ./tools/suite scenarios-race -count=1 -timeout 20m ./agent/scenario
 	@go run ./tools/suite model-long -count=1 -timeout 60m -run 'TestModel$$' ./bootslot -long
-	@go run ./tools/suite clone-long -count=1 -timeout 30m ./agent/gitclone -long
+	@go run ./tools/suite clone-long -count=1 -timeout 30m ./agent/gitclone -long -skip '$(DISKS)'
+	@go run ./tools/suite disks-long -count=1 -timeout 4h -run '$(DISKS)' ./device/boltfile ./bootslot/ledger ./bootslot/guard ./agent/gitclone/... -long
 
 deps: ## the Debian packages that the tests use (as root)
 	apt-get update
