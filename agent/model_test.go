@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -29,7 +30,6 @@ const (
 	missed = 3 // ticks without a heartbeat after which the agent is taken for dead
 
 	// Ages beyond which nothing depends on them, in ticks.
-	maxMissed  = 3           // ticks without a heartbeat after which the agent is taken for dead
 	maxUnseen  = kitSoak + 1 // that a guard has not looked
 	maxStarted = 12          // that an agent has waited for a lease
 	maxQuiet   = 1           // that last-known-good has been read back
@@ -97,11 +97,11 @@ type agentMemory struct {
 	has            bool  // it has had a lease:
 	current, ours  bool  // of the generation that the record has, of this run of the guard
 	fields, proven uint8
-	age, ends      uint8
+	age, ends      uint8 // its own, and the ticks for which its trial ran then
 	silent         uint8 // age of the guard's silence
 	answered       bool  // the guard has answered in this cycle
 	again          bool  // its answer to the wish is another lease, which is read next
-	home           uint8
+	home           uint8 // what it calls last-known-good, where it matters, or none
 	settled        bool
 	settledSince   uint8
 	rested         bool
@@ -218,7 +218,8 @@ type model struct {
 	suspends bool
 	without  []kind // what the adversary does not do here
 	acts     int    // how often he acts at most
-	wide     bool   // there are so many states that a quick run stays less deep
+	quick    int    // acts when there is little time
+	long     int    // acts with -long
 	roots    [][]act
 
 	t testing.TB
@@ -1548,11 +1549,13 @@ func models() []*model {
 	releases := fields
 	releases.HoldRelease = true
 	return []*model{
-		{name: "a new board", board: fields, pace: quickly, order: guardFirst, pushes: somePushes, acts: 3, wide: true},
-		{name: "hold: release, agent first", board: releases, pace: quickly, order: agentFirst, pushes: somePushes, acts: 2, roots: [][]act{wasGood, goodTrial, badTrial, wasBad, rolledBack, upgraded, deaf}},
-		{name: "suspensions", board: fields, pace: quickly, order: guardFirst, pushes: somePushes, acts: 2, suspends: true, roots: [][]act{wasGood, badTrial, wasBad}},
-		{name: "long trials", board: fields, pace: slowly, order: guardFirst, pushes: somePushes, acts: 2, wide: true, roots: [][]act{goodTrial, badTrial, deaf},
-			without: []kind{loseClone, raise, retry, rollback}},
+		{name: "a new board", board: fields, pace: quickly, order: guardFirst, pushes: somePushes, acts: 3, quick: 2, long: 4},
+		{name: "hold: release, agent first", board: releases, pace: quickly, order: agentFirst, pushes: somePushes, acts: 2, quick: 2, long: 3,
+			roots: [][]act{wasGood, goodTrial, badTrial, wasBad, rolledBack, upgraded, deaf}},
+		{name: "suspensions", board: fields, pace: quickly, order: guardFirst, pushes: somePushes, acts: 2, quick: 2, long: 3, suspends: true,
+			roots: [][]act{wasGood, badTrial, wasBad}},
+		{name: "long trials", board: fields, pace: slowly, order: guardFirst, pushes: somePushes, acts: 2, quick: 1, long: 2,
+			roots: [][]act{goodTrial, badTrial, deaf}, without: []kind{loseClone, raise, retry, rollback}},
 	}
 }
 
@@ -1563,7 +1566,14 @@ func TestModel(t *testing.T) {
 		for _, m := range models() {
 			t.Run(m.name, func(t *testing.T) {
 				t.Parallel()
-				m.acts += m.deeper()
+				switch {
+				case *long:
+					m.acts = m.long
+				case slow():
+					m.acts = 1
+				case testing.Short():
+					m.acts = m.quick
+				}
 				m.explore(t)
 				mu.Lock()
 				defer mu.Unlock()
@@ -1580,17 +1590,6 @@ func TestModel(t *testing.T) {
 			t.Errorf("never reached: %s", p)
 		}
 	}
-}
-
-// deeper is by how many acts of the adversary the exploration goes further than in CI.
-func (m *model) deeper() int {
-	switch {
-	case *long:
-		return 1
-	case slow(), testing.Short() && m.wide:
-		return -1
-	}
-	return 0
 }
 
 // mustReach are the situations without which an exploration has shown little.
@@ -1624,5 +1623,42 @@ func TestModelWalks(t *testing.T) {
 		}
 		t.Logf("model %s: %d transitions, %v; records %d, trackers %d; reached %v", m.name, m.transitions, time.Since(began).Round(time.Millisecond),
 			len(m.records), len(m.trackers.all), m.probes)
+	}
+}
+
+// What decisions are made of has no wall clock in it, and nothing of the network or of git: of all that they are asked with, only what is told to people has a
+// time (bootslot.Facts.At, Evidence.At), and the model asks each of those questions twice.
+func TestDecisionsKnowNeitherWallClockNorNetwork(t *testing.T) {
+	seen := map[reflect.Type]bool{}
+	var walk func(way string, v reflect.Type)
+	walk = func(way string, v reflect.Type) {
+		if seen[v] {
+			return
+		}
+		seen[v] = true
+		switch pkg := v.PkgPath(); {
+		case v == reflect.TypeFor[time.Time]():
+			t.Errorf("%s is a time of the wall clock", way)
+			return
+		case !slices.Contains([]string{"", "time", "holdfast/agent", "holdfast/bootslot", "holdfast/bootslot/api", "holdfast/device"}, pkg):
+			t.Errorf("%s is of package %s", way, pkg)
+		}
+		switch v.Kind() {
+		case reflect.Struct:
+			for f := range v.Fields() {
+				walk(way+"."+f.Name, f.Type)
+			}
+		case reflect.Map:
+			walk(way, v.Key())
+			walk(way, v.Elem())
+		case reflect.Pointer, reflect.Slice, reflect.Array:
+			walk(way, v.Elem())
+		case reflect.Interface, reflect.Func, reflect.Chan:
+			t.Errorf("%s is a %s: who knows what is behind it", way, v.Kind())
+		}
+	}
+	for _, v := range []any{Memory{}, Facts{}, Action{}, device.Target{}, bootslot.Heard{}, bootslot.Quiet{}, bootslot.Look{}, bootslot.Judge{}, bootslot.Rest{},
+		bootslot.Recovery{}, bootslot.RestFacts{}, bootslot.Wish{}, bootslot.Board{}} {
+		walk(fmt.Sprintf("%T", v), reflect.TypeOf(v))
 	}
 }
