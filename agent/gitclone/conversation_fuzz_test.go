@@ -329,7 +329,7 @@ func TestRecordedConversations(t *testing.T) {
 		}
 		head, st, err := talk(s, strings.Contains(file, "-stream"), known, old)
 		if strings.Contains(file, "-rewritten") {
-			if sort(err) != ErrHistoryRewritten || st != nil {
+			if st != nil || sort(err) != ErrHistoryRewritten && !strings.HasSuffix(file, "-cut") {
 				t.Errorf("%s: %s, %+v, %v", file, head, st, err)
 			}
 			continue
@@ -385,6 +385,7 @@ func recordConversations(t *testing.T) {
 	recordFrom(t, r, stored, "fresh", "old")
 	r.git("checkout", "-q", "--orphan", "rewritten")
 	r.push("another beginning")
+	r.push("and a step from there")
 	recordFrom(t, r, stored, "rewritten")
 }
 
@@ -434,7 +435,15 @@ func recordFrom(t *testing.T, r *repo, stored []byte, from ...string) {
 				for len(said) < 7 {
 					said = append(said, nil)
 				}
-				for _, way := range []string{"http", "stream"} {
+				for _, way := range []string{"http", "stream", "http-cut"} {
+					if way == "http-cut" { // each request is answered with the first pack, which has less than all of the history
+						if from != "rewritten" {
+							continue
+						}
+						for i := range said[3:] {
+							said[3+i] = said[2]
+						}
+					}
 					if way == "stream" && version == "v0" && (filters == "true" || from == "fresh") {
 						continue // a stream of the older protocol says whether objects may be asked for by hash, and is asked otherwise; one fresh record stays
 					}

@@ -1,7 +1,9 @@
 package strictyaml
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"reflect"
 	"runtime"
 	"slices"
@@ -19,7 +21,7 @@ var seeds = []string{
 	"%YAML 1.1\n---\na: b", "---", "0: [:!00 \xef", "\"", "a: >\n\n  b\n c", "? ? ?", "#\n  #\n- #\n", "a:\n  #b\n c: #d\n#e",
 	// What a terminal would obey, where it may come into a message: as a value, a key, the path to a value, a null.
 	`word: "\e[2J"`, `"\e[2J": 1`, `list: [{"\e[2J": &a 1}]`, `word: !!null "\e[2J"`, "\u202eword: {\u202elist: &a 1}", `"a\u0085b": {c: &d 1}`,
-	"word: 1m30s", "n: 010", "n: -7", "list: [[[[[[[[[[[1]]]]]]]]]]]", "word: 'a'\nword: b\n", "word: ~", "~: 1", "null: x", "?\n: |", "n: 1e3\nlist: {}\nword: []",
+	"word: 1m30s", "n: 010", "n: -7", "list: [[[[[[[[[[[1]]]]]]]]]]]", "word: 'a'\nword: b\n", "word: a\n---\nword: b\n", "word: &a b", "word: &a b\nn: *a", "word: ~", "~: 1", "null: x", "?\n: |", "n: 1e3\nlist: {}\nword: []",
 }
 
 // ask reads data as a file of ours is read, by every getter, and returns what it got.
@@ -70,8 +72,13 @@ func FuzzParse(f *testing.F) {
 		if root.Err() != nil {
 			return
 		}
-		var doc yaml.Node
-		if yaml.Unmarshal(data, &doc) != nil || slices.ContainsFunc(doc.Content[0].Content, func(n *yaml.Node) bool { return n.Tag == "!!null" }) {
+		var doc, more yaml.Node
+		dec := yaml.NewDecoder(bytes.NewReader(data))
+		if err := dec.Decode(&doc); err != nil || !errors.Is(dec.Decode(&more), io.EOF) || !isPlain(&doc) {
+			t.Errorf("%q is read as %q: %v, a second document, an anchor or an alias", data, texts, err)
+			return
+		}
+		if slices.ContainsFunc(doc.Content[0].Content, func(n *yaml.Node) bool { return n.Tag == "!!null" }) {
 			return // a null is a word that nobody asks for here, and no key there
 		}
 		var n map[string]yaml.Node
@@ -84,6 +91,10 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func isPlain(n *yaml.Node) bool {
+	return n.Anchor == "" && n.Kind != yaml.AliasNode && !slices.ContainsFunc(n.Content, func(c *yaml.Node) bool { return !isPlain(c) })
 }
 
 // wantErrors checks the form of errors that any data may cause.
