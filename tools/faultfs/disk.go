@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/rpc"
 	"os"
+	"os/signal"
 	"path"
 	"slices"
 	"sync"
@@ -25,8 +26,9 @@ func init() {
 	}
 }
 
-// serve is the disk's process. It ends when the test's does.
+// serve is the disk's process. It ends when the test's does, however that ends, and unmounts: what a terminal or a timeout sends to both is not for this one.
 func serve(dir string) {
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	d := &Disk{}
 	server, err := fs.Mount(dir, &folder{disk: d}, &fs.Options{MountOptions: fuse.MountOptions{DirectMount: true, FsName: "faultfs", Name: "faultfs",
 		MaxWrite: 128 << 10, DisableXAttrs: true}})

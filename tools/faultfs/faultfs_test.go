@@ -1,14 +1,17 @@
 package faultfs
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -217,5 +220,49 @@ func TestAnImageIsWritten(t *testing.T) {
 	}
 	if len(got) != 4 {
 		t.Errorf("images: %v", got)
+	}
+}
+
+// A test that is killed, its disk's process with it, leaves nothing mounted behind.
+func TestTheDiskGoesWithItsTest(t *testing.T) {
+	const env = "HOLDFAST_FAULTFS_TEST"
+	if os.Getenv(env) != "" {
+		fmt.Println(New(t).Dir)
+		time.Sleep(time.Minute) // until it is killed
+		return
+	}
+	New(t) // or this test is left out
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), env+"=1", "TMPDIR="+t.TempDir())
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		out, err := cmd.StdoutPipe()
+		must(t, err)
+		must(t, cmd.Start())
+		dir, err := bufio.NewReader(out).ReadString('\n')
+		must(t, err)
+		mounted := func() bool {
+			b, err := os.ReadFile("/proc/self/mountinfo")
+			must(t, err)
+			return strings.Contains(string(b), " "+strings.TrimSpace(dir)+" ")
+		}
+		if !mounted() {
+			t.Fatalf("%q is not mounted", dir)
+		}
+		to := -cmd.Process.Pid // the terminal's and the time-out's way: to both
+		if sig == syscall.SIGKILL {
+			to = -to
+		}
+		must(t, syscall.Kill(to, sig))
+		_ = cmd.Wait()
+		for range 1000 {
+			if !mounted() {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if mounted() {
+			t.Errorf("%v: still mounted", sig)
+		}
 	}
 }
