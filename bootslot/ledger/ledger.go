@@ -12,7 +12,7 @@
 // A file that is not readable is set aside under another name and reported. A disk that is full or read-only is no reason not
 // to start: what can be read is in force, and Save reports an error until it works again. Nor is one that cannot be read at all; the record that
 // comes to light later wins over one that was made up meanwhile (FoundError). Each record carries a checksum, because bbolt has none on
-// its data pages.
+// its data pages, and bbolt sees no file whose structure is damaged (package boltfile).
 package ledger
 
 import (
