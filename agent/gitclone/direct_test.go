@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -103,10 +104,20 @@ func TestPollAllocates(t *testing.T) {
 	}
 	fetch()
 	const polls = 200
+	created := func() uint64 {
+		s := []metrics.Sample{{Name: "/sched/goroutines-created:goroutines"}}
+		metrics.Read(s)
+		return s[0].Value.Uint64()
+	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
+	goroutines := created()
 	for range polls {
 		fetch()
+	}
+	// To wake another goroutine, which wakes a thread, costs more than all that is allocated.
+	if n := created() - goroutines; n > polls/10 {
+		t.Errorf("%d polls made %d goroutines, want none", polls, n)
 	}
 	runtime.ReadMemStats(&after)
 	allocs, size := (after.Mallocs-before.Mallocs)/polls, (after.TotalAlloc-before.TotalAlloc)/polls
@@ -216,6 +227,9 @@ func TestConnection(t *testing.T) {
 				f, err := c.Fetch(t.Context())
 				if KindOf(err) != tt.kind || !tt.fails && f.Revision != revisionA {
 					t.Errorf("poll %d: Fetch = %+v, %v (%s), want %s", i+1, f, err, KindOf(err), tt.kind)
+				}
+				if stalls := strings.HasPrefix(tt.name, "silence") || tt.name == "a header that trickles"; stalls && !strings.Contains(fmt.Sprint(err), errStalled.Error()) {
+					t.Errorf("poll %d: Fetch = %v, want that %v", i+1, err, errStalled)
 				}
 				if i == 0 && strings.HasPrefix(tt.name, "an answer to nothing") && tt.name[len(tt.name)-1] == 'g' {
 					<-second
