@@ -85,7 +85,7 @@ check: format vet lint test mutants race fuzz-short ## all of it, before you sto
 
 test-long: ## what is too long for every day: the scenarios under the race detector, the model explored deeper, failing disks looked at closer
 	@HOLDFAST_SCENARIO_RACE=1 GORACE=atexit_sleep_ms=0 go run ./tools/suite scenarios-race -count=1 -timeout 20m ./agent/scenario
-	@go run ./tools/suite model-long -count=1 -timeout 60m -run 'TestModel$$' ./bootslot -long
+	@go run ./tools/suite model-long -count=1 -timeout 60m -run 'TestModel$$' ./bootslot ./agent -long
 	@go run ./tools/suite clone-long -count=1 -timeout 30m ./agent/gitclone -long -skip '$(DISKS)'
 	@go run ./tools/suite disks-long -count=1 -timeout 4h -run '$(DISKS)' ./device/boltfile ./bootslot/ledger ./bootslot/guard ./agent/gitclone/... -long
 

@@ -394,10 +394,11 @@ func (a *Agent) news() bool {
 		!maps.Equal(h.Refused, a.lastBeat.Refused) || !slices.Equal(h.NonConvergent, a.lastBeat.NonConvergent) || !slices.Equal(h.Contended, a.lastBeat.Contended))
 }
 
-// beat sends a heartbeat without waiting for it. While one is on its way no other is sent; what is new by then follows it.
+// beat sends a heartbeat without waiting for it. While one is on its way no other is sent; what is new by then follows it. Nor is any sent that
+// would be about a lease which was not given again: the guard would count on an agent that goes its own way.
 func (a *Agent) beat(loop context.Context) {
 	h, ok := a.heartbeat()
-	if !ok || loop.Err() != nil || !a.beating.CompareAndSwap(false, true) {
+	if _, silent := a.knownLease(); silent || !ok || loop.Err() != nil || !a.beating.CompareAndSwap(false, true) {
 		return
 	}
 	a.mu.Lock()

@@ -124,6 +124,7 @@ type fakeGuard struct {
 	changed chan struct{}
 	silent  bool          // it does not answer at all, as if stopped
 	slow    time.Duration // before each answer
+	mean    bool          // it gives no lease
 	decide  func(*fakeGuard, api.TrialRequest) bootslot.Decision
 	wishes  []api.TrialRequest
 	beats   []api.Heartbeat
@@ -180,7 +181,11 @@ func (g *fakeGuard) answer(ctx context.Context) error {
 func (g *fakeGuard) Effective(ctx context.Context, wait *uint64) (api.Lease, error) {
 	g.mu.Lock()
 	g.reads[g.clock.Uptime()] = true
+	mean := g.mean
 	g.mu.Unlock()
+	if mean {
+		return api.Lease{}, api.ErrSilent
+	}
 	if wait != nil {
 		end := time.After(api.LongPoll)
 		for {

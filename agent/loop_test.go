@@ -111,6 +111,40 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
+// TestNoHeartbeatWithoutAWord: an agent that decides without the guard does not tell it that it lives. The guard would count on it, drive to the candidate, and
+// the agent to last-known-good.
+func TestNoHeartbeatWithoutAWord(t *testing.T) {
+	inWorld(t, func(w *world) {
+		beats := func() (n int) {
+			w.guard.do(func(g *fakeGuard) { n, g.beats = len(g.beats), nil })
+			return n
+		}
+		w.start()
+		w.pass(4*every - time.Second)
+		if n := beats(); n != 4 {
+			t.Errorf("%d heartbeats in 4 intervals", n)
+		}
+		w.guard.do(func(g *fakeGuard) { g.mean = true })
+		w.pass(4 * every)
+		if n := beats(); n != 0 {
+			t.Errorf("%d heartbeats without a lease", n)
+		}
+		w.guard.do(func(g *fakeGuard) { g.mean = false })
+		w.pass(4 * every)
+		if n := beats(); n < 3 {
+			t.Errorf("%d heartbeats in 4 intervals once the guard answers", n)
+		}
+		w.guard.do(func(g *fakeGuard) { g.mean = true })
+		w.pass(2 * every)
+		w.agent.Goodbye(context.Background())
+		w.guard.do(func(g *fakeGuard) {
+			if len(g.beats) != 1 || !g.beats[0].Goodbye {
+				t.Errorf("heartbeats at the end: %+v, want a goodbye", g.beats)
+			}
+		})
+	})
+}
+
 // TestHeartbeatTellsNews: what the guard must judge by does not wait for the next interval.
 func TestHeartbeatTellsNews(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -90,20 +90,48 @@ var kitCheck = [kitChecks]string{"hot", bootslot.ConvergedCheck("all"), bootslot
 // kitSoak is the guard's soak time, in ticks.
 const kitSoak = 2
 
-// pace is the rest of a configuration, in ticks: hot's own soak time, the window, recover. Missed is the age beyond which nothing depends on that of a
-// heartbeat, or of a generation.
+// pace is the rest of a configuration. A tick is the model's unit of time, and its device interval; no shorter than device.TargetTTL and a time-out of 2 s
+// together, so that a write that a lease allows is over within it. In ticks: hot's own soak time, the window, recover. Missed is the age beyond which
+// nothing depends on that of a heartbeat, or of a generation.
 type pace struct {
+	tick                     time.Duration
 	hotSoak, window, recover int
 	missed                   uint8
 }
 
-func ticks(n int) time.Duration { return time.Duration(n) * tick }
+func (p pace) ticks(n int) time.Duration { return time.Duration(n) * p.tick }
+
+// patience is for how many ticks nobody may drive after a fault: as long as the two wait for each other, or three intervals without a heartbeat, and the
+// rounds at both ends.
+func (p pace) patience() uint8 { return max(uint8(bootslot.SilenceMax(p.tick)/p.tick)+1, missed+2) }
+
+// now is the uptime in every state.
+func (p pace) now() time.Duration { return p.ticks(1000) }
+
+// age is how many ticks ago at was, ago its inverse.
+func (p pace) age(at time.Duration) uint8  { return uint8((p.now() - at) / p.tick) }
+func (p pace) ago(age uint8) time.Duration { return p.now() - p.ticks(int(age)) }
+
+// stored is an age that may be none, plus one; at its inverse: the uptime, 0 for none.
+func (p pace) stored(at time.Duration, limit uint8) uint8 {
+	if at == 0 {
+		return 0
+	}
+	return min(p.age(at), limit) + 1
+}
+
+func (p pace) at(stored uint8) time.Duration {
+	if stored == 0 {
+		return 0
+	}
+	return p.ago(stored - 1)
+}
 
 func (p pace) checks() (out []bootslot.Check) {
 	for i, name := range kitCheck {
-		c := bootslot.Check{Name: name, Required: true, Soak: ticks(kitSoak)}
+		c := bootslot.Check{Name: name, Required: true, Soak: p.ticks(kitSoak)}
 		if i == checkHot {
-			c.Soak = ticks(p.hotSoak)
+			c.Soak = p.ticks(p.hotSoak)
 		}
 		out = append(out, c)
 	}
@@ -404,14 +432,12 @@ type object struct {
 	now   time.Duration
 }
 
-const objectStart = 1000 * tick
-
 func (t *trackers) object(kind, arg uint8, path []sight) (o object, last outcome) {
 	p, checks := t.pace, t.pace.checks()
-	o.now = objectStart
+	o.now = p.now()
 	switch kind {
 	case trackRest:
-		o.rest = bootslot.NewRest(o.now, ticks(kitSoak), ticks(p.recover), checks)
+		o.rest = bootslot.NewRest(o.now, p.ticks(kitSoak), p.ticks(p.recover), checks)
 	case trackTrial:
 		var base bootslot.Baseline
 		for i, c := range kitCheck {
@@ -419,13 +445,13 @@ func (t *trackers) object(kind, arg uint8, path []sight) (o object, last outcome
 				base.Convicting = append(base.Convicting, c)
 			}
 		}
-		o.judge = bootslot.NewJudge(bootslot.Trial{Baseline: base}, o.now, ticks(p.window), ticks(kitSoak), checks)
+		o.judge = bootslot.NewJudge(bootslot.Trial{Baseline: base}, o.now, p.ticks(p.window), p.ticks(kitSoak), checks)
 	case trackBack:
-		o.back = bootslot.NewRecovery(kitCheck[arg], o.now, ticks(kitSoak), ticks(p.recover), checks)
+		o.back = bootslot.NewRecovery(kitCheck[arg], o.now, p.ticks(kitSoak), p.ticks(p.recover), checks)
 	}
 	for _, s := range path {
-		o.now += ticks(int(s.gap))
-		k := s.k.sees(o.now)
+		o.now += p.ticks(int(s.gap))
+		k := s.k.sees(p, o.now)
 		switch kind {
 		case trackRest:
 			o.rest.See(k)
@@ -441,7 +467,7 @@ func (t *trackers) object(kind, arg uint8, path []sight) (o object, last outcome
 }
 
 // sees is k as the guard sees it at uptime now.
-func (k look) sees(now time.Duration) bootslot.Look {
+func (k look) sees(p pace, now time.Duration) bootslot.Look {
 	answers, readBack := k&lookAnswers != 0, k&lookReadBack != 0
 	l := bootslot.Look{At: now, Answered: answers, ReadBack: readBack, Silent: k&lookSilent != 0}
 	sample := func(c int, ok bool, at time.Duration) {
@@ -459,7 +485,7 @@ func (k look) sees(now time.Duration) bootslot.Look {
 	case 5:
 		sample(checkAlive, false, now)
 	default:
-		sample(checkAlive, true, now-ticks(int(age)-1))
+		sample(checkAlive, true, now-p.ticks(int(age)-1))
 	}
 	return l
 }
@@ -480,8 +506,8 @@ func (t *trackers) number(kind, arg uint8, path []sight) uint32 {
 	tr := tracker{kind: kind, arg: arg, path: path}
 	if o.judge != nil {
 		for gap := range tr.ends {
-			tr.ends[gap] = uint8(o.judge.EndsIn(o.now+ticks(gap)) / tick)
-			tr.unwatched[gap] = o.judge.Unwatched(o.now + ticks(gap))
+			tr.ends[gap] = uint8(o.judge.EndsIn(o.now+t.pace.ticks(gap)) / t.pace.tick)
+			tr.unwatched[gap] = o.judge.Unwatched(o.now + t.pace.ticks(gap))
 		}
 	}
 	t.all = append(t.all, tr)
@@ -509,14 +535,14 @@ func (t *trackers) facts(id uint32, gap uint8) bootslot.RestFacts {
 		return bootslot.RestFacts{Required: kitCheck[:]}
 	}
 	o, _ := t.object(tr.kind, tr.arg, tr.path)
-	return o.rest.Facts(o.now + ticks(int(gap)))
+	return o.rest.Facts(o.now + t.pace.ticks(int(gap)))
 }
 
 // fingerprint tells a tracker's state apart from others. Uptimes are told as ages; what is beyond every limit that is compared with is one and the same.
 func (t *trackers) fingerprint(kind, arg uint8, o object) string {
 	b := []byte{kind, arg}
 	age := func(v reflect.Value, limit int) {
-		b = append(b, uint8(min(int((o.now-time.Duration(v.Int()))/tick), limit)))
+		b = append(b, uint8(min(int((o.now-time.Duration(v.Int()))/t.pace.tick), limit)))
 	}
 	flag := func(v bool) {
 		if v {
@@ -538,7 +564,7 @@ func (t *trackers) fingerprint(kind, arg uint8, o object) string {
 			known(r, "holding", "since", "last", "bad", "message")
 			flag(r.FieldByName("holding").Bool())
 			if r.FieldByName("holding").Bool() {
-				held := time.Duration(r.FieldByName("last").Int()-r.FieldByName("since").Int()) / tick
+				held := time.Duration(r.FieldByName("last").Int()-r.FieldByName("since").Int()) / t.pace.tick
 				b = append(b, uint8(min(int(held), max(kitSoak, t.pace.hotSoak))))
 			}
 			age(r.FieldByName("last"), missed+1)
@@ -547,7 +573,7 @@ func (t *trackers) fingerprint(kind, arg uint8, o object) string {
 		}
 	}
 	length := func(v reflect.Value) {
-		b = append(b, uint8(min(time.Duration(v.Int())/tick, time.Duration(2*max(t.pace.recover, t.pace.hotSoak)))))
+		b = append(b, uint8(min(time.Duration(v.Int())/t.pace.tick, time.Duration(2*max(t.pace.recover, t.pace.hotSoak)))))
 	}
 	switch {
 	case o.judge != nil:

@@ -22,11 +22,6 @@ import (
 var long = flag.Bool("long", false, "explore the model as deep as it was ever done")
 
 const (
-	// tick is the model's unit of time, and its device interval: a write that a lease allows has gone out and is over within it (device.TargetTTL and a
-	// time-out of 2 s).
-	tick = 5 * time.Second
-	base = 1000 * tick // the uptime of every state's now
-
 	missed = 3 // ticks without a heartbeat after which the agent is taken for dead
 
 	// Ages beyond which nothing depends on them, in ticks.
@@ -36,9 +31,8 @@ const (
 	stuck      = uint8(99)   // of a write that the device did not take when it came
 
 	// What is claimed, in ticks.
-	maxIdle     = 13 // for which nobody drives: 60 s, and the round of a guard that starts in that moment
-	maxConflict = 1  // for which agent and guard drive to different contents
-	maxAstray   = 2  // for which the device is something else than what it is driven to
+	maxConflict = 1 // for which agent and guard drive to different contents
+	maxAstray   = 2 // for which the device is something else than what it is driven to
 )
 
 // life is what a process is.
@@ -176,7 +170,7 @@ var (
 // Rollback and Retry on the record. None of them is copied. What is the model's own is the world around them, the glue that feeds the one's answer
 // to the other, and a book of its own against which it checks. The rules of the record alone are explored deeper, and with more contents, in bootslot's model.
 //
-// Time is counted in ticks of one device interval (5 s). In each tick the guard has one round (it looks, decides, drives if it is to) and the agent another (lease,
+// Time is counted in ticks of one device interval (5 s, or a minute). In each tick the guard has one round (it looks, decides, drives if it is to) and the agent another (lease,
 // wish, lease again, heartbeat, target, write), one before the other or the other way round; a write lands in its tick or in the next. Between any two steps the
 // adversary may do what he likes, a bounded number of times: kill, stop (SIGSTOP), continue, start, restart or upgrade either process, cut
 // the power, take away the socket between the two, hold up a write, push one of some contents, lose the clone, raise `retry`, `holdfast retry`,
@@ -191,7 +185,7 @@ var (
 //   - nothing is sent with a target that is older than the lease time, so that a write lands at most one tick after its target was read (a device that hangs may carry
 //     out later what it has got, and is brought back);
 //   - a guard that was stopped for longer than the soak time judges nothing and drives to no candidate before it has looked, which settles the trial; a guard that starts has none open;
-//   - agent and guard drive to different contents for no longer than one tick; nobody drives for no longer than 60 s while one of them lives; the device
+//   - agent and guard drive to different contents for no longer than one tick; nobody drives for no longer than 60 s, or three intervals, after a fault of either; the device
 //     becomes, within two ticks, what it is driven to;
 //   - a trial that passes has shown for the soak time that the device is the candidate, that hot holds, and that the agent lives, as far as they convict; a mark of hot stands only if
 //     hot has held on last-known-good;
@@ -333,21 +327,6 @@ func (m *model) enter(p *pair) {
 	}
 }
 
-// at is the uptime of what is as old as stored says, 0 if that is none; stored is its inverse.
-func at(stored uint8) time.Duration {
-	if stored == 0 {
-		return 0
-	}
-	return base - ticks(int(stored-1))
-}
-
-func stored(at time.Duration, limit uint8) uint8 {
-	if at == 0 {
-		return 0
-	}
-	return min(uint8((base-at)/tick), limit) + 1
-}
-
 // older lets an age grow by a tick.
 func older(stored *uint8, limit uint8) {
 	if *stored != 0 {
@@ -362,19 +341,19 @@ func generation(current bool) uint64 {
 	return kitGeneration - 1
 }
 
-func (p *pair) heard() bootslot.Heard {
-	return bootslot.Heard{Any: at(p.g.any), Valid: at(p.g.valid), Generation: generation(p.g.current)}
+func (m *model) heard(p *pair) bootslot.Heard {
+	return bootslot.Heard{Any: m.pace.at(p.g.any), Valid: m.pace.at(p.g.valid), Generation: generation(p.g.current)}
 }
 
-func (p *pair) hears(h bootslot.Heard) {
-	p.g.any, p.g.valid = stored(h.Any, 255-1), stored(h.Valid, missed)
+func (m *model) hears(p *pair, h bootslot.Heard) {
+	p.g.any, p.g.valid = m.pace.stored(h.Any, 255-1), m.pace.stored(h.Valid, missed)
 	if p.g.current = h.Current(kitGeneration); !p.g.current {
 		p.g.valid = 0
 	}
 }
 
 // looks is what the guard sees now.
-func (p *pair) looks(g page) (k look) {
+func (m *model) looks(p *pair, g page) (k look) {
 	if !p.away {
 		k |= lookAnswers
 		if p.dev == g.eff {
@@ -384,13 +363,13 @@ func (p *pair) looks(g page) (k look) {
 			k |= lookHot
 		}
 	}
-	h := p.heard()
-	if g.cand != none && h.Silent(base, tick, at(p.g.since)) {
+	h := m.heard(p)
+	if g.cand != none && h.Silent(m.pace.now(), m.pace.tick, m.pace.at(p.g.since)) {
 		k |= lookSilent
 	}
-	if s, ok := h.Sample(base, tick, kitGeneration, at(p.g.since)); ok {
+	if s, ok := h.Sample(m.pace.now(), m.pace.tick, kitGeneration, m.pace.at(p.g.since)); ok {
 		if s.OK {
-			k |= lookAlive * look((base-s.At)/tick+1)
+			k |= lookAlive * look(m.pace.age(s.At)+1)
 		} else {
 			k |= lookDead
 		}
@@ -400,7 +379,7 @@ func (p *pair) looks(g page) (k look) {
 
 // guardLooks is one tick of the guard's.
 func (m *model) guardLooks(p *pair) {
-	g, k := m.page(p), p.looks(m.page(p))
+	g, k := m.page(p), m.looks(p, m.page(p))
 	switch {
 	case p.suspend < suspendRepair:
 		if p.g.quiet {
@@ -408,15 +387,15 @@ func (m *model) guardLooks(p *pair) {
 		}
 		p.g.quiet, p.g.quietSince = false, 0
 	case !p.g.quiet:
-		q := bootslot.Quiet{Since: at(p.g.quietSince)}
-		if q.See(base, g.cand == none && k&lookReadBack != 0) {
+		q := bootslot.Quiet{Since: m.pace.at(p.g.quietSince)}
+		if q.See(m.pace.now(), g.cand == none && k&lookReadBack != 0) {
 			p.suspend = suspendRested
 			m.reach("the guard leaves the device alone")
 			if p.dev != g.lkg {
 				m.fail("the guard leaves the device alone as %s, last-known-good is %s", contentName(p.dev), contentName(g.lkg))
 			}
 		}
-		p.g.quiet, p.g.quietSince = q.Over, stored(q.Since, maxQuiet)
+		p.g.quiet, p.g.quietSince = q.Over, m.pace.stored(q.Since, maxQuiet)
 	}
 	unseen := p.g.unseen
 	o := m.see(p.g.tracker, unseen, k)
@@ -543,7 +522,7 @@ func (m *model) guardTurn(p *pair) {
 	}
 	m.guardLooks(p)
 	m.catchUp(p)
-	driver := p.heard().Driver(base, tick, kitGeneration, at(p.g.since), p.g.quiet)
+	driver := m.heard(p).Driver(m.pace.now(), m.pace.tick, kitGeneration, m.pace.at(p.g.since), p.g.quiet)
 	if driver != bootslot.GuardDrives {
 		return
 	}
@@ -632,11 +611,11 @@ func (m *model) agentLooks(p *pair) {
 // decide asks Decide.
 func (m *model) decide(k decisionKey) decisionMade {
 	a := k.a
-	f := Facts{Now: base, LeaseAt: base, Fallback: kitProfile.Fallback, Profile: kitProfile, Interval: tick,
+	f := Facts{Now: m.pace.now(), LeaseAt: m.pace.now(), Fallback: kitProfile.Fallback, Profile: kitProfile, Interval: m.pace.tick,
 		RepairSuspended: k.suspend >= suspendRepair, RepairRested: k.suspend == suspendRested}
 	if k.answered {
 		f.Lease = &api.Lease{Generation: kitGeneration, Fields: kitRelease[k.eff].Fields, Proven: kitRelease[k.lkg].Fields, Instance: "this run",
-			TrialEndsInSeconds: ticks(int(k.ends)).Seconds()}
+			TrialEndsInSeconds: m.pace.ticks(int(k.ends)).Seconds()}
 	} else {
 		f.Record = &Record{Generation: kitGeneration, Trial: k.eff != k.lkg}
 		if k.good {
@@ -644,16 +623,16 @@ func (m *model) decide(k decisionKey) decisionMade {
 		}
 	}
 	if a.saw != none {
-		f.Observed, f.ObservedAt = kitRelease[a.saw].Fields, at(a.sawAt)
+		f.Observed, f.ObservedAt = kitRelease[a.saw].Fields, m.pace.at(a.sawAt)
 	}
-	mem := Memory{Started: at(a.started), Silent: a.silent > 0, SilentSince: at(a.silent), Settled: a.settled, SettledSince: at(a.settledSince), Rested: a.rested}
+	mem := Memory{Started: m.pace.at(a.started), Silent: a.silent > 0, SilentSince: m.pace.at(a.silent), Settled: a.settled, SettledSince: m.pace.at(a.settledSince), Rested: a.rested}
 	if a.home != none {
 		mem.Home = kitRelease[a.home].Fields
 	}
 	if a.has {
-		mem.LeaseAt = base - ticks(int(a.age))
+		mem.LeaseAt = m.pace.ago(a.age)
 		mem.Lease = &api.Lease{Generation: generation(a.current), Fields: kitRelease[a.fields].Fields, Proven: kitRelease[a.proven].Fields,
-			Instance: "this run", TrialEndsInSeconds: ticks(int(a.ends)).Seconds()}
+			Instance: "this run", TrialEndsInSeconds: m.pace.ticks(int(a.ends)).Seconds()}
 		if !a.ours {
 			mem.Lease.Instance = "another run"
 		}
@@ -663,18 +642,18 @@ func (m *model) decide(k decisionKey) decisionMade {
 		a.has, a.started = true, 0
 		a.current, a.ours = l.Generation == kitGeneration, l.Instance == "this run"
 		a.fields, a.proven = contentOf(l.Fields), contentOf(l.Proven)
-		a.age, a.ends = uint8((base-mem.LeaseAt)/tick), uint8(time.Duration(l.TrialEndsInSeconds)*time.Second/tick)
+		a.age, a.ends = m.pace.age(mem.LeaseAt), uint8(time.Duration(l.TrialEndsInSeconds)*time.Second/m.pace.tick)
 		a.forget()
 	}
-	a.silent = stored(mem.SilentSince, maxStarted)
+	a.silent = m.pace.stored(mem.SilentSince, maxStarted)
 	if a.settled, a.rested = mem.Settled, mem.Rested; m.suspends {
 		a.home = contentOf(mem.Home)
 	}
 	if a.settledSince = 0; a.settled {
-		a.settledSince = stored(mem.SettledSince, maxQuiet)
+		a.settledSince = m.pace.stored(mem.SettledSince, maxQuiet)
 	}
 	if act.Drives != status.DrivesNot {
-		a.hand = hand{stage: decided, content: contentOf(act.Fields), age: uint8((base - act.At) / tick), leased: act.Drives == status.DrivesEffective}
+		a.hand = hand{stage: decided, content: contentOf(act.Fields), age: m.pace.age(act.At), leased: act.Drives == status.DrivesEffective}
 	}
 	return decisionMade{a, act.Drives}
 }
@@ -719,10 +698,10 @@ func (m *model) agentBeats(p *pair) {
 	if p.a.again {
 		m.agentLooks(p)
 	}
-	if p.a.has && p.answers() {
-		h, current := p.heard(), p.a.current && p.a.ours
-		h.Beat(base, generation(p.a.current), current)
-		p.hears(h)
+	if p.a.has && p.a.silent == 0 && p.answers() {
+		h, current := m.heard(p), p.a.current && p.a.ours
+		h.Beat(m.pace.now(), generation(p.a.current), current)
+		m.hears(p, h)
 		if current && m.page(p).cand != none {
 			if p.lives == 0 {
 				p.lives = 1
@@ -755,7 +734,7 @@ func (m *model) agentDrives(p *pair) {
 		return
 	}
 	h := &p.a.hand
-	if h.stage == decided && !(Action{At: base - ticks(int(h.age))}).fresh(base) {
+	if h.stage == decided && !(Action{At: m.pace.ago(h.age)}).fresh(m.pace.now()) {
 		m.reach("a cycle that was stopped decides anew")
 		m.agentLooks(p)
 	}
@@ -764,8 +743,8 @@ func (m *model) agentDrives(p *pair) {
 		return
 	}
 	m.drives(p, theAgent, h.content, h.leased)
-	t := Action{At: base - ticks(int(h.age))}.target()
-	h.stage, h.mask, h.age = taken, p.dev^h.content, uint8((base-t.ReadAt)/tick)
+	t := Action{At: m.pace.ago(h.age)}.target()
+	h.stage, h.mask, h.age = taken, p.dev^h.content, m.pace.age(t.ReadAt)
 	if p.away || h.mask == 0 {
 		*h = hand{}
 	}
@@ -781,7 +760,7 @@ func (a *agentMemory) sees(m *model, p *pair) {
 
 // send puts on its way what a process has in hand.
 func (m *model) send(p *pair, who int, h *hand) {
-	if (device.Target{ReadAt: base - ticks(int(h.age))}).Expired(base) {
+	if (device.Target{ReadAt: m.pace.ago(h.age)}).Expired(m.pace.now()) {
 		m.reach("a target that has become too old is not sent")
 	} else {
 		p.air[who] = flight{mask: h.mask, content: h.content & h.mask, age: h.age}
@@ -911,11 +890,15 @@ func (m *model) counts(p *pair) {
 	}
 	alive := [2]bool{p.a.life == running, p.g.life == running}
 	left := alive[theAgent] && p.a.rested || alive[theGuard] && p.g.quiet
-	drives := p.aims[theAgent] != 0 || p.aims[theGuard] != 0
-	count(&p.conflict, p.aims[theAgent] != 0 && p.aims[theGuard] != 0 && p.aims[theAgent] != p.aims[theGuard], maxConflict,
-		"agent and guard have driven to different contents")
-	count(&p.idle, !drives && !left && (alive[theAgent] || alive[theGuard]), maxIdle, "nobody has driven")
-	count(&p.astray, drives && !p.away && !slices.Contains(p.aims[:], p.dev+1), maxAstray, "the device is something else than what it is driven to")
+	var aims []uint8 // of those who still live
+	for who, aim := range p.aims {
+		if aim != 0 && alive[who] {
+			aims = append(aims, aim)
+		}
+	}
+	count(&p.conflict, len(aims) == 2 && aims[0] != aims[1], maxConflict, "agent and guard have driven to different contents")
+	count(&p.idle, p.aims == [2]uint8{} && !left && (alive[theAgent] || alive[theGuard]), m.pace.patience(), "nobody has driven")
+	count(&p.astray, len(aims) > 0 && !p.away && !slices.Contains(aims, p.dev+1), maxAstray, "the device is something else than what it is driven to")
 }
 
 // kind is what the adversary does.
@@ -999,6 +982,9 @@ func (m *model) do(p *pair, a act) bool {
 	if !a.fault() && !p.between() {
 		return false
 	}
+	if a.fault() && a.kind != delay {
+		p.idle = 0 // whoever is left begins to wait anew
+	}
 	switch a.kind {
 	case killGuard, goodbyeGuard:
 		if p.g.life == dead || a.kind == goodbyeGuard && p.g.life != running {
@@ -1008,32 +994,29 @@ func (m *model) do(p *pair, a act) bool {
 		if a.kind == goodbyeGuard && m.page(p).cand != none {
 			m.settle(p, bootslot.Cancelled, byGoodbye)
 		}
-		p.g, p.aims[theGuard] = noGuard, 0
+		p.g = noGuard
 	case killAgent, goodbyeAgent:
 		if p.a.life == dead || a.kind == goodbyeAgent && p.a.life != running {
 			return false
 		}
 		m.reach("the agent dies " + m.phase(p))
 		if a.kind == goodbyeAgent && p.a.has && p.answers() {
-			p.hears(bootslot.Heard{})
+			m.hears(p, bootslot.Heard{})
 			if m.page(p).cand != none {
 				m.settle(p, bootslot.Cancelled, byGoodbye)
 			}
 		}
-		p.a, p.aims[theAgent] = noAgent, 0
+		p.a = noAgent
 	case stopGuard, contGuard:
 		if p.g.life != running && a.kind == stopGuard || p.g.life != stopped && a.kind == contGuard {
 			return false
 		}
-		p.g.life, p.aims[theGuard] = map[kind]life{stopGuard: stopped, contGuard: running}[a.kind], 0
+		p.g.life = map[kind]life{stopGuard: stopped, contGuard: running}[a.kind]
 	case stopAgent, contAgent:
 		if p.a.life != running && a.kind == stopAgent || p.a.life != stopped && a.kind == contAgent {
 			return false
 		}
-		p.a.life, p.aims[theAgent] = map[kind]life{stopAgent: stopped, contAgent: running}[a.kind], 0
-		if a.kind == contAgent {
-			p.idle = 0 // it begins to wait anew
-		}
+		p.a.life = map[kind]life{stopAgent: stopped, contAgent: running}[a.kind]
 	case startGuard:
 		if p.g.life != dead {
 			return false
@@ -1049,7 +1032,7 @@ func (m *model) do(p *pair, a act) bool {
 		if p.g.life == running && p.g.any == 0 {
 			m.reach("both dead and back, the guard first")
 		}
-		p.a, p.idle = noAgent, 0
+		p.a = noAgent
 		p.a.life, p.a.started = running, 1
 	case restartGuard:
 		return m.do(p, act{kind: []kind{killGuard, goodbyeGuard}[a.arg]}) && m.do(p, act{kind: startGuard})
@@ -1059,7 +1042,7 @@ func (m *model) do(p *pair, a act) bool {
 		if p.a.life == dead && p.g.life == dead {
 			return false
 		}
-		p.a, p.g, p.aims, p.suspend = noAgent, noGuard, [2]uint8{}, suspendNothing
+		p.a, p.g, p.suspend = noAgent, noGuard, suspendNothing
 	case delay:
 		i := slices.IndexFunc(p.air[:], func(f flight) bool { return f.mask != 0 && !f.late && f.age == 0 })
 		if i < 0 {
@@ -1528,9 +1511,11 @@ func slow() bool {
 var somePushes = []uint8{0, lampBit, lampBit | fanBit | ventBit}
 
 var (
-	quickly = pace{hotSoak: kitSoak, window: 7, recover: 4, missed: missed}
+	quickly = pace{tick: 5 * time.Second, hotSoak: kitSoak, window: 7, recover: 4, missed: missed}
 	// slowly is a trial that is longer than an agent waits for a silent guard.
-	slowly = pace{hotSoak: 10, window: 7, recover: 4, missed: uint8(bootslot.SilenceMax(tick) / tick)}
+	slowly = pace{tick: quickly.tick, hotSoak: 10, window: 7, recover: 4, missed: 12}
+	// seldom is a device that is looked at once a minute.
+	seldom = pace{tick: time.Minute, hotSoak: kitSoak, window: 7, recover: 4, missed: missed}
 )
 
 // Lives that lead to a root.
@@ -1554,6 +1539,8 @@ func models() []*model {
 			roots: [][]act{wasGood, goodTrial, badTrial, wasBad, rolledBack, upgraded, deaf}},
 		{name: "suspensions", board: fields, pace: quickly, order: guardFirst, pushes: somePushes, acts: 2, quick: 2, long: 3, suspends: true,
 			roots: [][]act{wasGood, badTrial, wasBad}},
+		{name: "an interval of a minute", board: fields, pace: seldom, order: agentFirst, pushes: somePushes, acts: 2, quick: 1, long: 2, suspends: true,
+			roots: [][]act{wasGood, goodTrial, wasBad, deaf}},
 		{name: "long trials", board: fields, pace: slowly, order: guardFirst, pushes: somePushes, acts: 2, quick: 1, long: 2,
 			roots: [][]act{goodTrial, badTrial, deaf}, without: []kind{loseClone, raise, retry, rollback}},
 	}

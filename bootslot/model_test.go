@@ -1492,14 +1492,18 @@ func TestModel(t *testing.T) {
 	releases.HoldRelease, single.Groups = true, nil
 	all := []uint8{0, 1, 2, 3, 4, 5, 6, 7}
 	some := []uint8{0, lampBit, lampBit | fanBit, lampBit | groupBits}
+	deeper := 0 // even deeper, with -long
+	if *long {
+		deeper = 1
+	}
 	var mu sync.Mutex
 	states, transitions, probes := 0, 0, map[string]int{}
 	t.Run("explore", func(t *testing.T) {
 		for _, m := range []*model{
-			newModel("hold: fields", fields, 8, some...),
+			newModel("hold: fields", fields, 8+deeper, some...),
 			newModel("hold: release", releases, 8, some...),
 			newModel("hold: fields, from a settled board", fields, 6, all...).from(settledBoard),
-			newModel("hold: fields, from two marks", fields, 6, all...).from(twoMarks),
+			newModel("hold: fields, from two marks", fields, 6+deeper, all...).from(twoMarks),
 			newModel("no groups, from two marks", single, 6, all...).from(twoMarks),
 			newModel("no groups, from two marks of which one gives the other its set", single, 5, all...).from(chainedMarks),
 			newModel("hold: fields, from a retired mark", fields, 5, all...).from(retiredMark),
@@ -1509,7 +1513,7 @@ func TestModel(t *testing.T) {
 				t.Parallel()
 				switch {
 				case *long:
-					m.depth += 2
+					m.depth++
 				case slow(), testing.Short():
 					m.depth -= 3
 				}
