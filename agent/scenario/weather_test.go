@@ -113,6 +113,7 @@ var kinds = []weatherKind{
 		return err
 	}},
 	{"a good change", 8, false, func(s *soak) error { return s.push("good", s.content(good), 0) }},
+	{"a good change past the marks", 4, false, func(s *soak) error { return s.push("good", s.content(good), s.number+1) }},
 	{"a bad change", 5, false, func(s *soak) error { return s.push("bad", s.content(bad), 0) }},
 	{"a bad change, soon mended", 4, false, func(s *soak) error {
 		if err := s.push("bad", s.content(bad), 0); err != nil {
@@ -223,7 +224,7 @@ var kinds = []weatherKind{
 		if err := s.w.battery.set([]string{"sags"}); err != nil {
 			return err
 		}
-		return s.later(s.minutes(15, 60), "a sick battery", s.wellBattery)
+		return s.later(s.minutes(15, 90), "a sick battery", s.wellBattery)
 	}},
 	{"another wall clock", 2, false, func(s *soak) error {
 		wall := []time.Duration{0, -30 * time.Minute, 26 * time.Hour, -450_000 * time.Hour, 90_000 * time.Hour}[s.r.IntN(5)]
