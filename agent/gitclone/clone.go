@@ -362,14 +362,18 @@ func load(s *boltstore.Store) (*Desired, error) {
 	var d Desired
 	return &d, s.View(func(tx *boltstore.Tx) error {
 		v, err := tx.Value(valueDesired)
-		if err != nil {
+		data, dataErr := tx.Value(valueDocument)
+		if errors.Is(err, boltstore.ErrNotFound) != errors.Is(dataErr, boltstore.ErrNotFound) {
+			return fmt.Errorf("%w: of %s and %s one is missing", boltstore.ErrCorrupt, valueDesired, valueDocument)
+		}
+		if err := errors.Join(err, dataErr); err != nil {
 			return err
 		}
 		if err := json.Unmarshal(v, &d); err != nil {
 			return fmt.Errorf("%w: %w", boltstore.ErrCorrupt, err)
 		}
-		d.Data, err = tx.Value(valueDocument)
-		return err
+		d.Data = data
+		return nil
 	})
 }
 

@@ -115,3 +115,28 @@ func TestCorruption(t *testing.T) {
 		t.Error("that shows nothing")
 	}
 }
+
+// TestAKeyRots: the document, or where it came from, is no longer found under its name, though all else is well. That is told, and fetched again.
+func TestAKeyRots(t *testing.T) {
+	for _, key := range []string{valueDesired, valueDocument} {
+		_, _, c, one := started(t)
+		o := c.o
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(o.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rotten := key[:len(key)-1] + string(key[len(key)-1]^1)
+		if err := os.WriteFile(o.Path, bytes.ReplaceAll(b, []byte(key), []byte(rotten)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c = openClone(t, o)
+		if n := c.Notices(); len(n) != 1 || n[0].What != noticeSetAside {
+			t.Errorf("without %q: %v", key, n)
+		}
+		mustFetch(t, c)
+		wantDesired(t, c, one, "pump: on\n")
+	}
+}
