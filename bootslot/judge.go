@@ -372,7 +372,7 @@ func (r *Rest) Facts(now time.Duration) RestFacts {
 		f.Why = fmt.Sprintf("the guard has not looked for %v", (now - r.last).Round(time.Second))
 	case f.Why != "" && !f.Overdue:
 		f.AheadIn = max(r.Recover-r.missing, 0)
-		f.Why += fmt.Sprintf("; a trial goes ahead without them in %v", f.AheadIn.Round(time.Second))
+		f.Why += fmt.Sprintf("; the trial starts in %v anyway", f.AheadIn.Round(time.Second))
 	}
 	return f
 }

@@ -269,6 +269,14 @@ func TestRest(t *testing.T) {
 			}
 		})
 	}
+	for device, why := range map[tape]string{
+		"d": "the device does not read back last-known-good; the trial starts in 2s anyway",
+		"R": "not held at rest for 3s yet: wet; the trial starts in 2s anyway",
+	} {
+		r := NewRest(0, 3*second, 8*second, restChecks)
+		ticks(6, device, map[string]tape{"hot": "+", "wet": "-"}, func(_ int, k Look) bool { r.See(k); return false })
+		check(t, "Facts: why", r.Facts(6*second).Why, why)
+	}
 	check(t, "recover with a check whose soak is longer", NewRest(0, 3*second, 8*second, []Check{{Name: "long", Soak: 20 * second}}).Recover, 20*second)
 }
 

@@ -24,7 +24,7 @@ func (v *View) sentences(s Sources) (summary string, details []string) {
 	if d := v.Decision; d != nil && d.Awaiting != nil {
 		ahead := ""
 		if s := d.Awaiting.AheadInSeconds; s > 0 {
-			ahead = "; a trial goes ahead without them in " + seconds(s)
+			ahead = "; the trial starts in " + seconds(s) + " anyway"
 		}
 		say("to hold for %s before the trial: %s%s", length(d.Awaiting.SoakSeconds), strings.Join(d.Awaiting.Checks, ", "), ahead)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/ledger"
 	"holdfast/bootslot/sock"
 	"holdfast/device"
 )
@@ -175,6 +176,44 @@ func TestANoticeIsToldOnce(t *testing.T) {
 		b.wish(0)
 	}
 	b.want("problems", len(b.g.problems), 1)
+}
+
+// What is over is no problem any more: a lost ledger when a slot is good again, a file that was set aside after a day. The history keeps both.
+func TestNoticesThatAreOver(t *testing.T) {
+	b := newBench(t, "")
+	dir := filepath.Join(b.cfg.State, "guard")
+	if err := b.g.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ledger.db", "ledger.json"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("junk"), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.start()
+	b.pass(20 * time.Second)
+	b.want("problems at first", len(b.g.problems), 3)
+	b.want("lost", b.g.problems[ledger.Lost], ledger.Lost)
+	b.try(0, "lamp", "on")
+	b.want("lost in the trial", b.g.problems[ledger.Lost], ledger.Lost)
+	b.pass(time.Minute)
+	b.want("active", b.g.ledger.HasGood(), true)
+	b.want("lost when a slot is good", b.g.problems[ledger.Lost], "")
+	b.want("problems when a slot is good", len(b.g.problems), 2)
+	b.clock.up += noticeTime
+	b.g.tick()
+	b.want("problems after a day", len(b.g.problems), 0)
+	events, err := b.g.store.History(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repaired := 0
+	for _, e := range events {
+		if e.Kind == bootslot.EventRepaired {
+			repaired++
+		}
+	}
+	b.want("in the history", repaired, 3)
 }
 
 // The record stays small, whatever the device tells.

@@ -343,12 +343,6 @@ func (g *Guard) wished(w api.TrialRequest) bootslot.Decision {
 			now := g.clock.Uptime()
 			if opens {
 				gc := g.cfg.Guard
-				for n, at := range g.noticed {
-					if now-at > noticeTime {
-						delete(g.noticed, n)
-						g.problem(n, "")
-					}
-				}
 				g.judge = bootslot.NewJudge(*g.ledger.Trial, now, gc.Window, gc.Soak, g.allChecks())
 			}
 			if cancels {
@@ -484,6 +478,7 @@ func (g *Guard) catchUp() {
 
 func (g *Guard) tickNow(now time.Duration) {
 	g.expireSuspension(now)
+	g.forgetNotices(now)
 	switch {
 	case now < g.retryAt:
 	case g.unwritten != nil:

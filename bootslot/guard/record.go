@@ -43,6 +43,16 @@ func (g *Guard) notices(notices []string) {
 	}
 }
 
+// forgetNotices withdraws what is over: a loss of the ledger when a slot is good again, everything else after a day.
+func (g *Guard) forgetNotices(now time.Duration) {
+	for n, at := range g.noticed {
+		if now-at > noticeTime || n == ledger.Lost && g.ledger.HasGood() {
+			delete(g.noticed, n)
+			g.problem(n, "")
+		}
+	}
+}
+
 // boot settles a trial that was interrupted. Until that is written last-known-good is in force, and nothing is admitted.
 func (g *Guard) boot() {
 	if g.ledger.Trial == nil {

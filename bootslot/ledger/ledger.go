@@ -90,6 +90,9 @@ type Store struct {
 	notices     []string
 }
 
+// Lost is the notice of a ledger of which neither copy is left. It is over when a slot is good again.
+const Lost = "the ledger is lost: no slot is good, the fallback is in force until a release passes again"
+
 // Open opens or creates both files in dir (mode 0750) and returns the record in force. Notices say what was set aside, lost or rewritten. An
 // error means that nothing can be saved yet (Save tries again); the record returned with it is in force all the same. ErrLocked is the only
 // error with which the caller must not go on.
@@ -140,7 +143,7 @@ func (s *Store) open() (bootslot.Ledger, error) {
 		rand.Read(id) // never fails (crypto/rand)
 		l = bootslot.NewLedger(hex.EncodeToString(id))
 		if !errors.Is(sideErr, fs.ErrNotExist) || !errors.Is(mainErr, fs.ErrNotExist) {
-			s.note("the ledger is lost: no slot is good, the fallback is in force until a release passes again")
+			s.note(Lost)
 		}
 		var err error
 		if raw, err = json.Marshal(l); err != nil {

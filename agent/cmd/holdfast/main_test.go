@@ -624,6 +624,8 @@ func TestValidate(t *testing.T) {
 	good := b.write("good.yaml", "pump: on\nfan: off\nvent: off\nlamp: on\ndoor: closed\n")
 	bad := b.write("bad.yaml", "pump: on\nfan: maybe\nvent: off\nlamp: on\ndoor: ajar\n")
 	b.want(0, []string{good + ": valid, content ", "pump=on"}, "validate", good)
+	again := b.write("again.yaml", "pump: on\nfan: off\nvent: off\nlamp: on\ndoor: closed\nretry: 3\n")
+	b.want(0, []string{again + ": valid, content ", "pump=on (retry: 3)"}, "validate", again)
 	b.want(1, []string{good + ": valid", bad + ":2:6: fan: ", bad + ":5:7: door: "}, "validate", good, bad)
 	b.want(1, []string{"no.yaml:1:1: cannot read it: no such file or directory"}, "validate", b.path("no.yaml"))
 	var all []checked

@@ -87,6 +87,9 @@ Exit code 0: all files are valid. 1: one is not.`,
 						if c.Release.Image != nil {
 							text += " image=" + c.Release.Image.Version
 						}
+						if c.Retry > 0 {
+							text += fmt.Sprintf(" (retry: %d)", c.Retry)
+						}
 						p.line("%s: valid, content %s: %s", c.File, c.Digest.Short(), text)
 					}
 				}
