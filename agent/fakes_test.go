@@ -385,6 +385,7 @@ type fakeClone struct {
 	hang    chan struct{} // closed when the test is over
 	fetches []time.Time
 	slow    func() // called in each Desired, if not nil
+	notices []string
 }
 
 func (c *fakeClone) fail(err error) {
@@ -414,7 +415,7 @@ func (c *fakeClone) Fetch(context.Context) (gitclone.Fetched, error) {
 	if c.next == nil {
 		return gitclone.Fetched{}, nil
 	}
-	f := gitclone.Fetched{Revision: c.next.Revision, Changed: c.desired == nil || c.desired.Revision != c.next.Revision}
+	f := gitclone.Fetched{Revision: c.next.Revision, Changed: c.desired == nil || c.desired.Revision != c.next.Revision, Notices: c.notices}
 	c.desired = c.next
 	return f, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"holdfast/agent/gitclone"
@@ -101,7 +102,7 @@ func (a *Agent) fetched(ctx context.Context, f gitclone.Fetched, err error) time
 		g.view.RemoteRevision = f.Revision
 	}
 	if kind == "" {
-		g.view.State, g.view.Times, g.view.Message, g.view.Advice, g.view.LastFetch = status.GitOK, 0, f.Notice, "", wall
+		g.view.State, g.view.Times, g.view.Message, g.view.Advice, g.view.LastFetch, g.view.Notices = status.GitOK, 0, "", "", wall, f.Notices
 	} else {
 		g.view.State, g.view.Message, g.view.Advice = string(kind), err.Error(), adviceOf(err)
 		g.view.Times++
@@ -112,7 +113,7 @@ func (a *Agent) fetched(ctx context.Context, f gitclone.Fetched, err error) time
 			g.view.Times = 1
 		}
 	}
-	if old.State != g.view.State || old.Message != g.view.Message || old.RemoteRevision != g.view.RemoteRevision {
+	if old.State != g.view.State || old.Message != g.view.Message || old.RemoteRevision != g.view.RemoteRevision || !slices.Equal(old.Notices, g.view.Notices) {
 		a.changes.bump()
 	}
 	a.told.fetched(ctx, a.o.Log, old, g.view, now)

@@ -30,7 +30,6 @@ type journal struct {
 	contended map[string]time.Duration // fields said to be contended, by when they last were
 	unknown   []string
 	offlineAt time.Duration
-	notice    string
 }
 
 // drives says who drives to what, and whether the guard answers.
@@ -215,9 +214,9 @@ func (j *journal) fetched(ctx context.Context, log *slog.Logger, old, now status
 	} else if now.State != status.GitOK && now.State != status.GitOffline && now.Message != old.Message {
 		log.WarnContext(ctx, "repository unusable", "kind", now.State, "error", now.Message, "advice", now.Advice)
 	}
-	if now.State == status.GitOK && now.Message != j.notice {
-		if j.notice = now.Message; j.notice != "" {
-			log.WarnContext(ctx, "repository", "notice", j.notice)
+	for _, n := range now.Notices {
+		if !slices.Contains(old.Notices, n) {
+			log.WarnContext(ctx, "repository", "notice", n)
 		}
 	}
 }

@@ -715,6 +715,33 @@ func TestFetchIntervals(t *testing.T) {
 	})
 }
 
+// TestNoticesOfTheRepository: each is told in the log once, and in status as long as it lasts, offline, too.
+func TestNoticesOfTheRepository(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.clone.push("r1", "vent=off lamp=off")
+		w.clone.notices = []string{"a twin", "a crowd"}
+		w.start()
+		w.pass(time.Hour)
+		w.clone.fail(&gitclone.Error{Kind: gitclone.ErrOffline, Err: errors.New("no route")})
+		w.pass(time.Hour)
+		if s := w.agent.Status(); s.Git.State != status.GitOffline || !slices.Equal(s.Git.Notices, w.clone.notices) || len(s.Problems) > 0 {
+			t.Errorf("git %+v, problems %q", s.Git, s.Problems)
+		}
+		w.clone.fail(nil)
+		w.clone.notices = []string{"a crowd"}
+		w.agent.FetchNow()
+		w.pass(time.Second)
+		if s := w.agent.Status(); !slices.Equal(s.Git.Notices, w.clone.notices) {
+			t.Errorf("notices %q", s.Git.Notices)
+		}
+		for _, n := range []string{"a twin", "a crowd"} {
+			if got := w.log.count(n); got != 1 {
+				t.Errorf("%q was logged %d times", n, got)
+			}
+		}
+	})
+}
+
 // TestOfflineForAMonth: nothing is desired anew, and all goes on.
 func TestOfflineForAMonth(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -116,8 +116,9 @@ type Fetched struct {
 	Revision     string // the branch's head at the server, "" if it could not be read
 	Changed      bool   // Desired has changed
 	SameDocument bool   // Changed, but only in where it comes from: the document is byte for byte the same
-	Notice       string // something a person should read, though nothing failed
 	BytesDown    int64  // what came from the server, without HTTP's headers
+	// Notices are what a person should read about the published revision, though nothing failed: the same at each Fetch, until another one is published.
+	Notices []string
 }
 
 // Notice is something about the clone itself that a person should read: a condition while it lasts, or a loss until the
@@ -148,8 +149,8 @@ type Clone struct {
 	whole    bool             // the store has the objects that prove desired
 	onDisk   bool             // there is a document on disk that a restart would find
 	rejected *rejection
-	staged   *staged // fetched and valid, but not yet on disk
-	told     bool    // of a crowded folder
+	staged   *staged  // fetched and valid, but not yet on disk
+	remarks  []string // Fetched.Notices of what is published
 
 	left atomic.Int32 // conversations that run, or were left behind
 
@@ -179,8 +180,7 @@ type staged struct {
 	desired Desired
 	head    plumbing.Hash
 	objects []object
-	notice  string
-	crowded string // see proof
+	notices []string // see Fetched
 }
 
 // Open opens the clone, and makes it if there is none. A damaged file is set aside, and a disk that cannot be written is
@@ -377,9 +377,12 @@ func load(s *boltstore.Store) (*Desired, error) {
 	})
 }
 
-// proven is nil if the store's objects still prove the document.
+// proven is nil if the store's objects still prove the document. What there is to say about them is said again.
 func (c *Clone) proven(d *Desired) error {
-	_, err := prove(newStoreSource(c.store, d.Data), plumbing.NewHash(d.Revision), d.File, c.o.MaxFileBytes)
+	p, err := prove(newStoreSource(c.store, d.Data), plumbing.NewHash(d.Revision), d.File, c.o.MaxFileBytes)
+	if err == nil {
+		c.remarks = p.notices
+	}
 	return err
 }
 

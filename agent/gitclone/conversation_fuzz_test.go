@@ -267,7 +267,7 @@ func FuzzConversation(f *testing.F) {
 				fitForLogs(t, e.Advice)
 			case st != nil:
 				wantProven(t, st, head)
-				fitForLogs(t, st.desired.Author+st.desired.Subject+st.notice)
+				fitForLogs(t, st.desired.Author+st.desired.Subject+strings.Join(st.notices, ""))
 				if kept := kept(st); kept > talkOptions().MaxMemoryBytes {
 					t.Errorf("%d bytes were kept", kept)
 				}

@@ -300,8 +300,8 @@ func TestNewClone(t *testing.T) {
 			c := openClone(t, o)
 			f := mustFetch(t, c)
 			wantDesired(t, c, two, "pump: off\n")
-			if (f.Notice != "") != tt.notice {
-				t.Errorf("Notice = %q, want one: %v", f.Notice, tt.notice)
+			if (len(f.Notices) > 0) != tt.notice {
+				t.Errorf("Notices = %q, want one: %v", f.Notices, tt.notice)
 			}
 			_ = c.Close()
 		})
@@ -852,8 +852,50 @@ func TestNamesThatLookAlike(t *testing.T) {
 	r, _, c, _ := started(t)
 	r.write("Greenhouse.yaml", "pump: maybe\n")
 	rev := r.set("pump: off\n")
-	if f := mustFetch(t, c); !strings.Contains(f.Notice, `"Greenhouse.yaml"`) {
-		t.Errorf("notice %q does not name the twin", f.Notice)
+	if f := mustFetch(t, c); len(f.Notices) != 1 || !strings.Contains(f.Notices[0], `"Greenhouse.yaml"`) {
+		t.Errorf("notices %q do not name the twin", f.Notices)
 	}
 	wantDesired(t, c, rev, "pump: off\n")
+}
+
+// TestAllNoticesAreTold: a new clone finds a rewritten history, a folder that is too full and a twin, and says all of it at each fetch. What lies in the
+// revision is said after a restart, too; what became of it when it came is not.
+func TestAllNoticesAreTold(t *testing.T) {
+	t.Parallel()
+	r, _, c, _ := started(t)
+	o := c.o
+	_ = c.Close()
+	r.run(r.bare, "git", "config", "uploadpack.allowFilter", "true")
+	for i := range maxListing/100 + 1 {
+		r.write(fmt.Sprintf("%0100d.yaml", i), "x: 1\n")
+	}
+	r.write("Greenhouse.yaml", "pump: maybe\n")
+	r.set("pump: off\n")
+	if err := os.Remove(o.Path); err != nil {
+		t.Fatal(err)
+	}
+	o.ActiveRevision = strings.Repeat("7", 40)
+	parts := []string{"does not descend from 7777777", "folder / has more than ", `"Greenhouse.yaml"`}
+	want := func(when string, notices, parts []string) {
+		t.Helper()
+		if len(notices) != len(parts) {
+			t.Errorf("%s: notices %q, want %d", when, notices, len(parts))
+			return
+		}
+		for i, p := range parts {
+			if !strings.Contains(notices[i], p) {
+				t.Errorf("%s: notice %d is %q, want %q in it", when, i, notices[i], p)
+			}
+		}
+	}
+	c = openClone(t, o)
+	want("published", mustFetch(t, c).Notices, parts)
+	want("again", mustFetch(t, c).Notices, parts)
+	_ = c.Close()
+	c = openClone(t, o)
+	want("restarted", mustFetch(t, c).Notices, parts[1:])
+	r.run(r.work, "git", "rm", "-q", "Greenhouse.yaml")
+	rev := r.set("pump: on\n")
+	want("the twin is gone", mustFetch(t, c).Notices, parts[1:2])
+	wantDesired(t, c, rev, "pump: on\n")
 }

@@ -29,6 +29,7 @@ func (c *Clone) Fetch(ctx context.Context) (Fetched, error) {
 	}
 	if st == nil {
 		c.settleUnchanged()
+		f.Notices = c.remarks
 		return f, nil
 	}
 	before := c.desired.Load()
@@ -36,9 +37,8 @@ func (c *Clone) Fetch(ctx context.Context) (Fetched, error) {
 	if err := c.publish(st); err != nil {
 		return f, err // staged stays: the next Fetch need not download it again
 	}
-	if f.Notice = st.notice; f.Notice == "" && !c.told {
-		f.Notice, c.told = st.crowded, st.crowded != ""
-	}
+	c.remarks = st.notices
+	f.Notices = c.remarks
 	same := before != nil && bytes.Equal(before.Data, st.desired.Data)
 	f.Changed = !same || before.origin() != st.desired.origin()
 	f.SameDocument = f.Changed && same
@@ -247,8 +247,12 @@ func (r *remote) stage(head plumbing.Hash, p *proof, how, notice string) (*stage
 			return nil, fail(ErrFileInvalid, "%w", err)
 		}
 	}
+	notices := p.notices
+	if notice != "" {
+		notices = append([]string{notice}, notices...)
+	}
 	return &staged{
-		head: head, objects: p.objects, notice: notice, crowded: p.crowded,
+		head: head, objects: p.objects, notices: notices,
 		desired: Desired{
 			Revision: head.String(), Author: clean(p.revision.author), Subject: clean(p.revision.subject), When: p.revision.authored,
 			URL: r.safeURL(), Branch: r.o.Branch, File: r.o.File, How: how, FetchedAt: r.o.Now(), Data: p.data,

@@ -1,7 +1,6 @@
 package gitclone
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -140,7 +139,7 @@ func (r *remote) fetchBy(ctx context.Context, conv *conversation, g rung, q ques
 	if err != nil {
 		return nil, err
 	}
-	return r.stage(conv.head, p, g.String(), cmp.Or(notice, p.notice))
+	return r.stage(conv.head, p, g.String(), notice)
 }
 
 // start makes the first requests of a rung: what can be known to be needed.

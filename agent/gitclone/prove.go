@@ -23,8 +23,7 @@ type proof struct {
 	revision revision
 	objects  []object // all of the chain, and nothing else
 	data     []byte   // the file
-	notice   string   // something a person should read about it
-	crowded  string   // the same, about a folder that has too many names; not to be read each time
+	notices  []string // what a person should read about it
 }
 
 // maxListing is from how many bytes of names and hashes on, which are 1500 devices', a folder of the chain is told of.
@@ -65,8 +64,9 @@ func prove(src source, head plumbing.Hash, file string, maxFile int64) (*proof, 
 			return nil, err
 		}
 		if len(b) > maxListing {
-			p.crowded = fmt.Sprintf("folder %s has %d KiB of names, which this device must fetch and store to prove its own file; "+
-				"folders of about a hundred files cost it 4", "/"+path.Join(parts[:i]...), len(b)>>10)
+			// In coarse steps, so that it is not news with each device that comes to it.
+			p.notices = append(p.notices, fmt.Sprintf("folder %s has more than %d KiB of names, which this device must fetch and store to prove its own file; "+
+				"folders of about a hundred files cost it 4", "/"+path.Join(parts[:i]...), len(b)/maxListing*maxListing>>10))
 		}
 		entry, twin, err := lookup(b, name)
 		if err != nil {
@@ -74,7 +74,7 @@ func prove(src source, head plumbing.Hash, file string, maxFile int64) (*proof, 
 		}
 		here, last := path.Join(parts[:i+1]...), i == len(parts)-1
 		if twin != "" {
-			p.notice = fmt.Sprintf("%+q, which looks like %s, is another name and is not read", twin, here)
+			p.notices = append(p.notices, fmt.Sprintf("%+q, which looks like %s, is another name and is not read", twin, here))
 		}
 		if entry == nil && twin != "" {
 			return nil, fail(ErrFileMissing, "there is no %s in revision %s, but %+q, which is another name", here, short(head), twin)

@@ -44,6 +44,9 @@ func (v *View) sentences(s Sources) (summary string, details []string) {
 	if v.Git.State == GitOffline {
 		say("%s", v.Git.Fault())
 	}
+	for _, n := range v.Git.Notices {
+		say("the repository: %s", n)
+	}
 	if v.Trial != nil && len(v.Trial.Exempt) > 0 {
 		say("exempt in this trial, because they did not hold before it: %s", strings.Join(v.Trial.Exempt, ", "))
 	}

@@ -260,6 +260,8 @@ type Git struct {
 	Times   int       `json:"times,omitempty"` // fetches in a row that ended so, if it is not ok
 	Message string    `json:"message,omitempty"`
 	Advice  string    `json:"advice,omitempty"`
+	// Notices are what a person should read about the revision that was taken last, though nothing is wrong with it.
+	Notices []string `json:"notices,omitempty"`
 	// RemoteRevision is the branch's head as last seen; it differs from Declared's when that head could not be taken.
 	RemoteRevision string    `json:"remoteRevision,omitempty"`
 	LastFetch      time.Time `json:"lastFetch,omitzero"` // wall clock, the last that worked

@@ -145,7 +145,8 @@ func liveBoards(t *testing.T) map[string]boardDir {
 			lf.state.Suspended = &api.SuspendedFor{SecondsLeft: 60, Repair: true, Who: "eva"}
 			lf.state.Problems, lf.agent.Problems = []string{"ledger.db was set aside"}, []string{"no socket"}
 			lf.state.Checks[0].OK, lf.state.Checks[0].Message, lf.state.Checks[0].UnhealthySince = false, "temperature 41.2 °C is above 38", then
-			lf.agent.Git = status.Git{State: "file-invalid", Since: then, Times: 2, Message: "greenhouse.yaml:1:1: bad", Advice: "mend it", RemoteRevision: badRev, NextInSeconds: 9}
+			lf.agent.Git = status.Git{State: "file-invalid", Since: then, Times: 2, Message: "greenhouse.yaml:1:1: bad", Advice: "mend it", RemoteRevision: badRev, NextInSeconds: 9,
+				Notices: []string{"folder /devices has more than 64 KiB of names"}}
 			r := lf.agent.Report
 			r.Observed = &device.State{Actuators: device.Fields{"fan": "off", "siren": "on"}}
 			r.Drift = []device.Drift{{Field: "fan", Want: "on", Got: "off"}, {Field: "pump", Want: "off", Got: "on"}}
