@@ -5,9 +5,13 @@ GOBUILD  = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VE
 BINARIES = bin/holdfast bin/holdfast-guard bin/greenhouse
 # the tests that cut the power at every write, let every call fail and damage every region of each file
 DISKS    = PowerCut|IOErrors|Corruption|BothFiles|LetThrough
+ARCHS    = amd64 arm64 armhf
+# TOOL=PACKAGE
+SYSTEM   = mmdebstrap=mmdebstrap systemd-nspawn=systemd-container systemd-analyze=systemd nsenter=util-linux ip=iproute2 zstd=zstd lintian=lintian \
+	shellcheck=shellcheck qemu-aarch64-static=qemu-user-static deb-systemd-helper=init-system-helpers
 UNIT     = $$(go list ./... | grep -v /agent/scenario)
 
-.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short soak man demo-record
+.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short soak man demo-record deb deps-system
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -88,6 +92,15 @@ test-long: ## what is too long for every day: the scenarios under the race detec
 	@go run ./tools/suite model-long -count=1 -timeout 60m -run 'TestModel$$' ./bootslot ./agent -long
 	@go run ./tools/suite clone-long -count=1 -timeout 30m ./agent/gitclone -long -skip '$(DISKS)'
 	@go run ./tools/suite disks-long -count=1 -timeout 4h -run '$(DISKS)' ./device/boltfile ./bootslot/ledger ./bootslot/guard ./agent/gitclone/... -long
+
+deb: ## the packages holdfast and holdfast-greenhouse for amd64, arm64 and armhf, in dist/; ARCHS=amd64 builds that only
+	tools/deb/build dist $(ARCHS)
+
+deps-system: # what the tests of the packages and of the booted system use; it installs what is missing
+	@missing=; for tool in $(SYSTEM); do command -v $${tool%%=*} >/dev/null || missing="$$missing $${tool#*=}"; done; \
+	[ -z "$$missing" ] || if [ $$(id -u) = 0 ]; then echo "installing what is missing:$$missing"; \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing >/dev/null; \
+	else echo "missing, and only root may install it:$$missing"; exit 1; fi
 
 deps: ## the Debian packages that the tests use (as root)
 	apt-get update
