@@ -4,16 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,16 +27,13 @@ import (
 
 // TestMain gives the tests a locale: it decides whether there is a °.
 func TestMain(m *testing.M) {
-	if args := os.Getenv(asHoldfast); args != "" { // another user's process, see TestNoPermission
-		os.Exit(Main(context.Background(), strings.Split(args, "\n"), os.Stdout, os.Stderr))
+	if os.Getenv(asHoldfast) != "" {
+		os.Exit(mainAsSomebody())
 	}
 	os.Setenv("LC_ALL", "C.UTF-8")
 	time.Local = time.UTC
 	os.Exit(m.Run())
 }
-
-// asHoldfast names the environment variable that makes the test binary the real command, with these arguments.
-const asHoldfast = "HOLDFAST_TEST_ARGS"
 
 // board files in a folder of its own, with nobody running.
 type boardDir struct {
@@ -504,30 +498,9 @@ func TestNoPermission(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	exe := b.path("holdfast.test")
-	if err := os.WriteFile(exe, self, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	do := func(group uint32, args ...string) (int, string) {
-		for { // until no child of another test has the file open for writing, as all have at their start what this process had
-			if err := exec.Command(exe, "-test.list=^$").Run(); !errors.Is(err, unix.ETXTBSY) {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		cmd := exec.Command(exe)
-		cmd.Dir = b.dir
-		cmd.Env = append(os.Environ(), asHoldfast+"="+strings.Join(append(args, "--config", b.config, "--share", ""), "\n"))
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: group}}
-		out, err := cmd.CombinedOutput()
-		if err != nil && !errors.As(err, new(*exec.ExitError)) {
-			t.Fatal(err)
-		}
-		return cmd.ProcessState.ExitCode(), string(out)
+	holdfast := b.command()
+	do := func(group int, args ...string) (int, string) {
+		return holdfast(somebody{uid: 65534, gid: group}, args...)
 	}
 	hint := "run as root or as a member of the group 4711, which owns " + b.path("run", "guard.sock")
 	for _, tt := range []struct {

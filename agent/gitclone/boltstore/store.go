@@ -227,10 +227,11 @@ func openFile(path string, o Options, fresh bool) (*Store, error) {
 	return s, nil
 }
 
-// open hands the file to bbolt, and lets go of it and of its lock if bbolt panics.
+// open hands the file to bbolt, and lets go of it and of its lock if bbolt panics. The group may read it: those who operate are told what is declared when the
+// agent is dead, too.
 func (s *Store) open(bo *bbolt.Options) error {
 	err := contain(func() (err error) {
-		s.db, err = bbolt.Open(s.path, 0o600, bo)
+		s.db, err = bbolt.Open(s.path, 0o640, bo)
 		return err
 	})
 	switch {

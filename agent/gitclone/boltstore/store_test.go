@@ -66,8 +66,8 @@ func TestCreationIsSafe(t *testing.T) {
 	if len(names) != 1 || names[0] != path {
 		t.Errorf("files after creation: %v, want only %s", names, path)
 	}
-	if fi, _ := os.Stat(path); fi.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, want 0600", fi.Mode().Perm())
+	if fi, _ := os.Stat(path); fi.Mode().Perm() != 0o640 {
+		t.Errorf("mode %v, want 0640", fi.Mode().Perm())
 	}
 	if _, err := s.Reference("refs/heads/main"); !errors.Is(err, plumbing.ErrReferenceNotFound) {
 		t.Errorf("Reference in an empty store = %v, want %v", err, plumbing.ErrReferenceNotFound)
