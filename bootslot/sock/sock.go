@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
 )
 
@@ -47,7 +48,7 @@ func Lock(path, what string) (io.Closer, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := openLock(path)
 	if err != nil {
 		return nil, err
 	}
@@ -67,8 +68,50 @@ func Lock(path, what string) (io.Closer, error) {
 	return f, nil
 }
 
-// Listen listens on the socket at path, mode 0660. One that a dead process left behind is removed: who calls has the lock.
+// openLock opens the file at path, and makes it if it is not there. One that another user left behind, such as root who tried the process by hand, can only
+// be read: that is enough for the lock. Only what is not there is created, as the kernel refuses O_CREAT for somebody else's file in a sticky folder
+// (fs.protected_regular, proc_sys_fs(5)).
+func openLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644); errors.Is(err, fs.ErrExist) {
+			return os.OpenFile(path, os.O_RDWR, 0) // another one was faster
+		}
+	case errors.Is(err, fs.ErrPermission):
+		return os.Open(path)
+	}
+	return f, err
+}
+
+// inherited is the socket that systemd has opened for this process, by its path. It stays open for as long as the process lives: when its server has ended
+// it can be listened on again, and who connects meanwhile waits.
+var inherited = map[string]*os.File{}
+
+// Inherit takes over the socket at path if systemd has opened it (sd_listen_fds(3)), closes whatever else it has passed, and takes all trace of that out of
+// the environment. It is called once, before Listen and before a command is started, which would inherit it all.
+func Inherit(path string) {
+	for _, f := range activation.Files(true) {
+		l, err := net.FileListener(f)
+		if err != nil {
+			f.Close()
+			continue
+		}
+		l.Close() // a duplicate: what it was for is its address
+		if l.Addr().Network() == "unix" && l.Addr().String() == path && inherited[path] == nil {
+			inherited[path] = f
+		} else {
+			f.Close()
+		}
+	}
+}
+
+// Listen listens on the socket at path. If systemd has opened it, it is systemd's, with its owner and mode. Else it is made, mode 0660; one that a dead
+// process left behind is removed: who calls has the lock.
 func Listen(path string) (net.Listener, error) {
+	if f := inherited[path]; f != nil {
+		return net.FileListener(f)
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}

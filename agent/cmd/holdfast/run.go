@@ -77,6 +77,7 @@ func run(ctx context.Context, log *slog.Logger, where place) error {
 			d.note("%v", err)
 		}
 	}
+	sock.Inherit(d.cfg.AgentSocket())
 	lock, err := sock.Lock(filepath.Join(d.cfg.Run, "agent.lock"), "agent")
 	var running sock.RunningError
 	switch {

@@ -77,6 +77,7 @@ func run(log *slog.Logger, path, share, agent string, checkDirs []string) error 
 		cfg = &c
 		log.Warn("no configuration has ever been valid: going on with the profile's device and the built-in checks", "device", c.Device.URL)
 	}
+	sock.Inherit(cfg.GuardSocket())
 	lock, lerr := sock.Lock(filepath.Join(cfg.Run, "guard.lock"), "guard")
 	if errors.As(lerr, new(sock.RunningError)) {
 		return lerr
