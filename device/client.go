@@ -57,6 +57,7 @@ const TagHeader = "Holdfast-Tag"
 type Client struct {
 	base      *url.URL
 	tokenFile string
+	locate    func(string) (string, error)
 	timeout   time.Duration
 	order     []string
 	clock     clock.Clock
@@ -65,10 +66,12 @@ type Client struct {
 
 // ClientOptions say where the device is and how patient to be.
 type ClientOptions struct {
-	URL       string        // http or https, with an optional path that goes before the contract's
-	TokenFile string        // bearer token for writes, read anew for each; "" for none
-	Timeout   time.Duration // per attempt, the answer's body included; default 2 s
-	Clock     clock.Clock   // for WaitState alone: attempts and pauses between them run on the Go runtime's timers
+	URL       string // http or https, with an optional path that goes before the contract's
+	TokenFile string // bearer token for writes, read anew for each; "" for none
+	// Locate says where the file called TokenFile really is, with an error that names it as that; nil: there.
+	Locate  func(path string) (string, error)
+	Timeout time.Duration // per attempt, the answer's body included; default 2 s
+	Clock   clock.Clock   // for WaitState alone: attempts and pauses between them run on the Go runtime's timers
 	// Profile, if given, orders the keys of a write: JSON says that order means nothing, but a simple device
 	// moves its actuators in the order in which it reads them. Without it keys go out sorted.
 	Profile Profile
@@ -123,7 +126,10 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if o.Clock == nil {
 		o.Clock = clock.New()
 	}
-	c := &Client{base: u, tokenFile: o.TokenFile, timeout: o.Timeout, clock: o.Clock}
+	if o.Locate == nil {
+		o.Locate = func(path string) (string, error) { return path, nil }
+	}
+	c := &Client{base: u, tokenFile: o.TokenFile, locate: o.Locate, timeout: o.Timeout, clock: o.Clock}
 	for _, a := range o.Profile.Actuators {
 		c.order = append(c.order, a.Name)
 	}
@@ -387,7 +393,7 @@ func (c *Client) Apply(ctx context.Context, set Fields, before func() error) (St
 	header := http.Header{"Content-Type": {"application/json"}}
 	if c.tokenFile != "" {
 		// Read for each write: a token is replaced rarely, but then in a file and not by a restart.
-		token, err := readToken(c.tokenFile)
+		token, err := c.token()
 		if err != nil {
 			return State{}, fmt.Errorf("cannot write to the device: %w", err)
 		}
@@ -416,8 +422,12 @@ func (c *Client) Apply(ctx context.Context, set Fields, before func() error) (St
 	return s, nil
 }
 
-// readToken reads a bearer token: one line of printable characters without spaces.
-func readToken(file string) (string, error) {
+// token reads the bearer token: one line of printable characters without spaces.
+func (c *Client) token() (string, error) {
+	file, err := c.locate(c.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("token file: %w", err)
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return "", fmt.Errorf("token file: %w", err)
@@ -430,7 +440,7 @@ func readToken(file string) (string, error) {
 	token := strings.TrimSpace(string(b))
 	bad := func(r rune) bool { return r <= ' ' || r > '~' }
 	if token == "" || len(b) > maxToken || strings.ContainsFunc(token, bad) {
-		return "", fmt.Errorf("token file %s: not one line of at most %d printable characters", file, maxToken)
+		return "", fmt.Errorf("token file %s: not one line of at most %d printable characters", c.tokenFile, maxToken)
 	}
 	return token, nil
 }

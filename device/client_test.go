@@ -257,10 +257,20 @@ func TestRefusal(t *testing.T) {
 }
 
 func TestToken(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "token")
+	// It is read where it is, and called as it is configured.
+	file, real := "/etc/greenhouse/token", filepath.Join(t.TempDir(), "token")
+	locate := func(path string) (string, error) {
+		if path != file {
+			t.Errorf("%s is looked for", path)
+		}
+		if _, err := os.Stat(real); err != nil {
+			return "", fmt.Errorf("open %s: not passed", path)
+		}
+		return real, nil
+	}
 	var want atomic.Value
 	want.Store("Bearer one")
-	c, n := testClient(t, ClientOptions{TokenFile: file}, func(w http.ResponseWriter, r *http.Request) {
+	c, n := testClient(t, ClientOptions{TokenFile: file, Locate: locate}, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == "GET" {
 			if r.Header.Get("Authorization") != "" {
 				t.Error("a read carries the token")
@@ -281,13 +291,13 @@ func TestToken(t *testing.T) {
 	n.Store(0)
 	for _, bad := range []string{"", "\n", "two words", "a\nb", strings.Repeat("x", 5000)} {
 		if bad != "" {
-			write(t, file, bad)
+			write(t, real, bad)
 		}
 		if err := apply(); err == nil || !strings.Contains(err.Error(), file) || n.Load() != 0 {
 			t.Errorf("Apply with token file %.20q: %v, %d requests", bad, err, n.Load())
 		}
 	}
-	write(t, file, "one\n")
+	write(t, real, "one\n")
 	if err := apply(); err != nil {
 		t.Errorf("Apply: %v", err)
 	}
@@ -295,7 +305,7 @@ func TestToken(t *testing.T) {
 	if err := apply(); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("Apply with the wrong token: %v, want the file's name", err)
 	}
-	write(t, file, "two")
+	write(t, real, "two")
 	if err := apply(); err != nil {
 		t.Errorf("Apply after the file changed: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,8 @@ type Options struct {
 	SSHKeyFile     string
 	KnownHostsFile string
 	CAFile         string // HTTPS: trusted besides the system's
+	// Locate says where a file really is that is called path above, with an error that names it as that; nil: there.
+	Locate func(path string) (string, error)
 
 	// Validate says whether a document may be published; name is File. nil: all may.
 	Validate func(name string, data []byte) error
@@ -57,6 +60,22 @@ type Options struct {
 
 	// Now is the wall clock, shown and used for certificates; default time.Now.
 	Now func() time.Time
+}
+
+// read reads one of the files that are called path above.
+func (o Options) read(path string) ([]byte, error) {
+	at, err := o.locate(path)
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(at)
+}
+
+func (o Options) locate(path string) (string, error) {
+	if o.Locate == nil {
+		return path, nil
+	}
+	return o.Locate(path)
 }
 
 func (o Options) withDefaults() Options {

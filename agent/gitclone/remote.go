@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -159,7 +158,7 @@ func (r *remote) makeHTTP() (*http.Client, error) {
 	var ca []byte
 	if r.o.CAFile != "" {
 		var err error
-		if ca, err = os.ReadFile(r.o.CAFile); err != nil {
+		if ca, err = r.o.read(r.o.CAFile); err != nil {
 			return nil, fail(ErrCertificate, "cannot read caFile: %w", err)
 		}
 	}
@@ -209,7 +208,7 @@ func (r *remote) hide(user, password string) {
 func (r *remote) basicAuth() (user, password string, err error) {
 	user, password = r.user, r.password
 	if r.o.TokenFile != "" {
-		b, err := os.ReadFile(r.o.TokenFile)
+		b, err := r.o.read(r.o.TokenFile)
 		if err != nil {
 			return "", "", fail(ErrAuthOrNotFound, "cannot read tokenFile: %w", err)
 		}

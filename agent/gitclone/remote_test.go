@@ -1,6 +1,9 @@
 package gitclone
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -32,6 +35,54 @@ func TestParseURL(t *testing.T) {
 		r, err := newRemote(Options{URL: in})
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("newRemote(%q) = %+v, %v, want an error that does not repeat it", in, r, err)
+		}
+	}
+}
+
+// A service reads its secrets where systemd has put them, and calls them as the configuration does.
+func TestFilesThatAreElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, data string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("token", "s3cret\n")
+	put("hosts", "")
+	put("ca", "none")
+	put("key", "none")
+	locate := func(path string) (string, error) {
+		if name, ok := strings.CutPrefix(path, "/secrets/"); ok {
+			return filepath.Join(dir, name), nil
+		}
+		return "", fmt.Errorf("open %s: not passed", path)
+	}
+	for _, folder := range []string{"/secrets", "/nowhere"} {
+		r, err := newRemote(Options{URL: "https://git.example.org/state.git", TokenFile: folder + "/token", CAFile: folder + "/ca", SSHKeyFile: folder + "/key",
+			KnownHostsFile: folder + "/hosts", Locate: locate})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, token, terr := r.basicAuth()
+		_, cerr := r.makeHTTP()
+		_, kerr := r.dialSSH(t.Context())
+		hosts, herr := r.knownHosts()
+		if folder == "/secrets" {
+			if token != "s3cret" || terr != nil || herr != nil || hosts[0] != dir+"/hosts" {
+				t.Errorf("token %q, %v; hosts %q, %v", token, terr, hosts, herr)
+			}
+			for err, want := range map[error]string{cerr: "there is no certificate in caFile /secrets/ca", kerr: "cannot read sshKeyFile /secrets/key: ssh: no key found"} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v, want %s", err, want)
+				}
+			}
+			continue
+		}
+		for name, err := range map[string]error{"token": terr, "ca": cerr, "key": kerr, "hosts": herr} {
+			if err == nil || !strings.Contains(err.Error(), "open /nowhere/"+name+": not passed") {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
 }

@@ -54,7 +54,7 @@ func (c *sshConn) close() {
 func (r *remote) dialSSH(ctx context.Context) (_ *sshConn, err error) {
 	addr := net.JoinHostPort(r.url.Hostname(), cmp.Or(r.url.Port(), defaultPorts["ssh"]))
 
-	key, err := os.ReadFile(r.o.SSHKeyFile)
+	key, err := r.o.read(r.o.SSHKeyFile)
 	if err != nil {
 		return nil, fail(ErrAuthOrNotFound, "cannot read sshKeyFile: %w", err)
 	}
@@ -63,7 +63,11 @@ func (r *remote) dialSSH(ctx context.Context) (_ *sshConn, err error) {
 		return nil, fail(ErrAuthOrNotFound, "cannot read sshKeyFile %s: %w", r.o.SSHKeyFile, err)
 	}
 	// Any line of the host will do, so that a new key can be made known before the old one goes. A file is never written.
-	hosts, err := knownhosts.NewDB(r.knownHosts()...)
+	known, err := r.knownHosts()
+	if err != nil {
+		return nil, fail(ErrHostKey, "cannot read knownHostsFile: %w", err)
+	}
+	hosts, err := knownhosts.NewDB(known...)
 	if err != nil {
 		return nil, fail(ErrHostKey, "cannot read knownHostsFile: %w", err)
 	}
@@ -107,15 +111,16 @@ func (r *remote) dialSSH(ctx context.Context) (_ *sshConn, err error) {
 
 // knownHosts are the files that say which keys hosts have: the configured one, else the user's and the system's, as far as
 // they are there.
-func (r *remote) knownHosts() []string {
+func (r *remote) knownHosts() ([]string, error) {
 	if r.o.KnownHostsFile != "" {
-		return []string{r.o.KnownHostsFile}
+		file, err := r.o.locate(r.o.KnownHostsFile)
+		return []string{file}, err
 	}
 	files := []string{"/etc/ssh/ssh_known_hosts"}
 	if home, err := os.UserHomeDir(); err == nil {
 		files = append(files, filepath.Join(home, ".ssh", "known_hosts"))
 	}
-	return slices.DeleteFunc(files, func(name string) bool { _, err := os.Stat(name); return err != nil })
+	return slices.DeleteFunc(files, func(name string) bool { _, err := os.Stat(name); return err != nil }), nil
 }
 
 // start runs a command at the other end.

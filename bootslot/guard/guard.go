@@ -142,7 +142,7 @@ func newInstance() string {
 
 // configure takes over a configuration. The caller holds the mutex, or is alone.
 func (g *Guard) configure(c config.Config) error {
-	client, err := device.NewClient(device.ClientOptions{URL: c.Device.URL, TokenFile: c.Device.TokenFile, Timeout: c.Device.Timeout, Clock: g.clock, Profile: g.profile})
+	client, err := device.NewClient(device.ClientOptions{URL: c.Device.URL, TokenFile: c.Device.TokenFile, Locate: config.Locate, Timeout: c.Device.Timeout, Clock: g.clock, Profile: g.profile})
 	if err != nil {
 		return fmt.Errorf("cannot use the device %s: %w", c.Device.URL, err)
 	}
@@ -478,7 +478,7 @@ func (g *Guard) catchUp() {
 
 func (g *Guard) tickNow(now time.Duration) {
 	g.expireSuspension(now)
-	g.forgetNotices(now)
+	defer g.forgetNotices(now) // a verdict of this tick may end one
 	switch {
 	case now < g.retryAt:
 	case g.unwritten != nil:

@@ -169,8 +169,8 @@ func (d *daemonProcess) serve(path string) (stop func()) {
 // life runs an agent, which takes over from the one before it, until ctx ends or the configuration has changed.
 func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, from *agent.Agent) (*agent.Agent, error) {
 	cfg, profile := d.cfg, d.profile // a reload writes those of d meanwhile
-	client, err := device.NewClient(device.ClientOptions{URL: cfg.Device.URL, TokenFile: cfg.Device.TokenFile, Timeout: cfg.Device.Timeout,
-		Clock: d.clock, Profile: profile})
+	client, err := device.NewClient(device.ClientOptions{URL: cfg.Device.URL, TokenFile: cfg.Device.TokenFile, Locate: config.Locate,
+		Timeout: cfg.Device.Timeout, Clock: d.clock, Profile: profile})
 	if err != nil {
 		return from, err
 	}
@@ -307,7 +307,7 @@ type closer interface {
 func (d *daemonProcess) openClone(validate func(string, []byte) error) (closer, error) {
 	r := d.cfg.Repository
 	o := gitclone.Options{Path: d.cfg.CloneDB(), URL: r.URL, Branch: r.Branch, File: r.Path, History: r.History, TokenFile: r.TokenFile,
-		SSHKeyFile: r.SSHKeyFile, KnownHostsFile: r.KnownHostsFile, CAFile: r.CAFile, Validate: validate, Now: d.clock.Now}
+		SSHKeyFile: r.SSHKeyFile, KnownHostsFile: r.KnownHostsFile, CAFile: r.CAFile, Locate: config.Locate, Validate: validate, Now: d.clock.Now}
 	if l, err := ledger.ReadSidecar(d.cfg.LedgerJSON()); err == nil && l.HasGood() {
 		o.ActiveRevision = l.Slots[l.Active].Revision
 	}
