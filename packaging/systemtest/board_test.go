@@ -62,7 +62,7 @@ func newBoard(t *testing.T, layers ...string) *board {
 	if err := syscall.Mount("overlay", b.root, "overlay", 0, fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", b.layers, b.upper(), filepath.Join(b.dir, "work"))); err != nil {
 		t.Fatalf("cannot mount the board's file system: %v", err)
 	}
-	b.write("/etc/machine-id", fmt.Sprintf("%032x\n", 0x77000000+b.n))
+	b.write("/etc/machine-id", "77000000000000000000000000000077\n")
 	b.write("/etc/hosts", fmt.Sprintf("127.0.0.1 localhost board\n10.77.%d.1 git.example.org\n", b.n))
 
 	// A process holds the network namespace, so that the cable outlives a reboot.
@@ -206,21 +206,34 @@ func (b *board) poweroff() {
 	b.stopped(0)
 }
 
-// end takes the board away, whatever state it is in.
+// powerCut ends all that runs on the board, at once.
+func (b *board) powerCut() {
+	b.Helper()
+	if err := syscall.Kill(b.leader, syscall.SIGKILL); err != nil {
+		b.Fatal(err)
+	}
+	<-b.exited
+	b.nspawn = nil
+}
+
+// end takes the board away, whatever state it is in, and leaves its files.
 func (b *board) end() {
+	if b.net == nil {
+		return
+	}
 	if b.Failed() && b.nspawn != nil {
 		out, _ := b.try("journalctl --no-pager -o short-monotonic -n 150; systemctl --failed --no-legend")
 		b.Logf("the board's journal:\n%s", out)
 	}
 	if b.nspawn != nil {
-		syscall.Kill(b.leader, syscall.SIGKILL)
-		<-b.exited
+		b.powerCut()
 	}
 	if err := syscall.Unmount(b.root, syscall.MNT_DETACH); err != nil {
 		b.Errorf("cannot unmount %s: %v", b.root, err)
 	}
 	b.net.Kill()
 	b.net.Wait()
+	b.net = nil
 	removeCgroups(filepath.Join(cgroup, strconv.Itoa(b.n)))
 }
 
@@ -301,4 +314,3 @@ func (b *board) want(text string, parts ...string) {
 		}
 	}
 }
-

@@ -12,14 +12,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
 // upstream is a board's state repository, served by git's own http-backend (git-http-backend(1)) at http://git.example.org/state.git.
 type upstream struct {
 	t      *testing.T
-	work   string // a work tree; its greenhouse.yaml is what is declared
-	token  string // if not empty, the password that a request must carry
+	work   string      // a work tree; its greenhouse.yaml is what is declared
+	token  string      // if not empty, the password that a request must carry
+	hang   atomic.Bool // requests are taken, and never answered
 	pushes int
 }
 
@@ -51,6 +53,10 @@ func newUpstream(t *testing.T, dir, addr string) *upstream {
 		t.Fatal(err)
 	}
 	server := &http.Server{ErrorLog: log.New(logFile, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if u.hang.Load() {
+			<-r.Context().Done()
+			return
+		}
 		if _, password, _ := r.BasicAuth(); u.token != "" && password != u.token {
 			w.Header().Set("WWW-Authenticate", "Basic")
 			http.Error(w, "who are you?", http.StatusUnauthorized)
@@ -73,8 +79,10 @@ func gitEnv() []string {
 
 func (u *upstream) git(args ...string) string {
 	u.t.Helper()
+	// A second for each push, beginning alike for every board: the first revision of all is one and the same.
+	date := fmt.Sprintf("@%d +0000", 1_800_000_000+u.pushes)
 	cmd := exec.Command("git", args...)
-	cmd.Env = gitEnv()
+	cmd.Env = append(gitEnv(), "GIT_AUTHOR_DATE="+date, "GIT_COMMITTER_DATE="+date)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		u.t.Fatalf("git %s: %v: %s", strings.Join(args, " "), err, out)

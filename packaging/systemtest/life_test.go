@@ -1,0 +1,227 @@
+//go:build system
+
+package systemtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestOffline(t *testing.T) {
+	t.Parallel()
+	b := newInstalled(t)
+	revision := b.status().Effective.Revision
+	b.step("a reboot with no network: the device is driven to last-known-good", func() {
+		b.cut()
+		b.reboot()
+		b.until("the pump is on again, which the greenhouse forgets", func() bool { return b.device()["pump"] == "on" })
+		b.converged(revision)
+		b.kept()
+		if got := b.show("network-online.target", "ActiveState"); got != "inactive" {
+			b.Errorf("network-online.target is %s: something waits for a network", got)
+		}
+		b.untilStatus("it knows that it is offline", func(v view) bool { return v.Git.State == "offline" })
+	})
+	b.step("the cable is back: what was declared meanwhile comes true", func() {
+		revision = b.up.push("pump: on", "fan: on")
+		b.restore()
+		b.sh("holdfast reconcile || true")
+		b.converged(revision)
+	})
+	b.step("powered off and on", func() {
+		b.poweroff()
+		b.boot()
+		b.converged(revision)
+		b.unmarked()
+	})
+	b.step("power fails", func() {
+		b.powerCut()
+		b.boot()
+		b.converged(revision)
+		b.unmarked()
+	})
+}
+
+func TestABadRevision(t *testing.T) {
+	t.Parallel()
+	b := newInstalled(t)
+	good := b.status().Effective.Revision
+	bad := b.up.push("pump: on", "lamp: on")
+	b.step("it is undone, marked, and the device is kept at what was good", func() {
+		b.untilStatus("the trial runs, and the lamp is on", func(v view) bool { return v.Phase == "trial" && v.Device.Observed["lamp"] == "on" })
+		v := b.untilStatus("the lamp is marked", func(v view) bool { return len(v.Marks) == 1 && v.Phase == "idle" })
+		if m := v.Marks[0]; m.Check != "lamp-is-off" || m.Set["lamp"] != "on" || len(m.Set) != 1 {
+			b.Errorf("the mark is %+v, want one of lamp: on, by lamp-is-off", m)
+		}
+		b.converged(good)
+	})
+	b.step("the journal tells it, by field", func() {
+		for _, fields := range []string{
+			"HOLDFAST_EVENT=trial HOLDFAST_REVISION=" + bad,
+			"HOLDFAST_VERDICT=failed HOLDFAST_CHECK=lamp-is-off",
+			"HOLDFAST_EVENT=failed HOLDFAST_REVISION=" + bad,
+		} {
+			if len(b.journal(fields)) == 0 {
+				b.Errorf("journalctl %s finds nothing", fields)
+			}
+		}
+	})
+	b.step("idle, the journal stays silent", func() {
+		before := len(b.journal("-t holdfast -t holdfast-guard"))
+		cycles := b.cycles()
+		b.until("forty cycles have gone by", func() bool { return b.cycles() >= cycles+40 })
+		if after := b.journal("-t holdfast -t holdfast-guard"); len(after) != before {
+			b.Errorf("%d new lines in forty idle cycles: %v", len(after)-before, after[before:])
+		}
+	})
+}
+
+// A stopped or killed process is started again, meanwhile the other keeps the device, and nobody is blamed.
+func TestStoppedAndKilled(t *testing.T) {
+	t.Parallel()
+	b := newInstalled(t)
+	b.dropIn("holdfast-agent", "[Service]\nWatchdogSec=3s\n")
+	b.dropIn("holdfast-guard", "[Service]\nWatchdogSec=3s\n")
+	b.write("/etc/holdfast/holdfast.yaml", strings.Replace(config, "window: 12s", "window: 25s", 1))
+	b.sh("systemctl restart holdfast-guard holdfast-agent")
+	revision := b.status().Effective.Revision
+	fan := "off"
+	for _, signal := range []string{"STOP", "KILL"} {
+		for _, name := range []string{"agent", "guard"} {
+			unit := "holdfast-" + name
+			hit := func() {
+				b.Helper()
+				pid, restarts := b.show(unit, "MainPID"), b.show(unit, "NRestarts")
+				b.sh("systemctl kill --kill-whom=main --signal=" + signal + " " + unit)
+				b.moved("pump")
+				b.until(unit+" has been started again", func() bool {
+					return b.show(unit, "NRestarts") != restarts && b.show(unit, "MainPID") != pid && b.show(unit, "ActiveState") == "active"
+				})
+				if got := b.show(unit, "Result"); got != "success" {
+					b.Errorf("%s: %s", unit, got)
+				}
+			}
+			b.step(fmt.Sprintf("SIG%s of the %s at rest", signal, name), func() {
+				b.converged(revision)
+				hit()
+				b.converged(revision)
+			})
+			b.step(fmt.Sprintf("SIG%s of the %s in a trial", signal, name), func() {
+				fan = map[string]string{"on": "off", "off": "on"}[fan]
+				revision = b.up.push("pump: on", "fan: "+fan)
+				b.untilStatus("the trial runs", func(v view) bool { return v.Phase == "trial" })
+				hit()
+				b.converged(revision)
+				b.unmarked()
+			})
+		}
+	}
+	b.step("the watchdog did it, and says so", func() {
+		out := b.sh("journalctl --no-pager -u holdfast-agent -u holdfast-guard")
+		b.want(out, "holdfast-agent.service: Watchdog timeout", "holdfast-guard.service: Watchdog timeout", "goroutine ")
+	})
+}
+
+// A device that hangs and a network that is dead are no reason to restart anything.
+func TestTheWatchdogIsPatient(t *testing.T) {
+	t.Parallel()
+	b := newInstalled(t)
+	b.dropIn("holdfast-agent", "[Service]\nWatchdogSec=3s\n")
+	b.dropIn("holdfast-guard", "[Service]\nWatchdogSec=3s\n")
+	b.sh("systemctl restart holdfast-guard holdfast-agent")
+	revision := b.status().Effective.Revision
+	b.converged(revision)
+	unmoved := func(what string) {
+		b.Helper()
+		for _, unit := range []string{"holdfast-agent", "holdfast-guard"} {
+			if got := b.show(unit, "NRestarts"); got != "0" {
+				b.Errorf("%s: %s was restarted %s times", what, unit, got)
+			}
+		}
+	}
+	// for longer than three watchdogs
+	wait := func() { time.Sleep(11 * time.Second) }
+	b.step("the device hangs", func() {
+		b.sh("systemctl kill --kill-whom=main --signal=STOP holdfast-greenhouse")
+		wait()
+		unmoved("the device hangs")
+		b.sh("systemctl kill --kill-whom=main --signal=CONT holdfast-greenhouse")
+		b.converged(revision)
+	})
+	b.step("the cable is out, and then the server takes connections and says nothing", func() {
+		b.cut()
+		wait()
+		b.restore()
+		b.up.hang.Store(true)
+		wait()
+		b.up.hang.Store(false)
+		unmoved("the network is dead")
+		b.converged(revision)
+		b.unmarked()
+	})
+}
+
+func TestSockets(t *testing.T) {
+	t.Parallel()
+	b := newInstalled(t)
+	revision := b.status().Effective.Revision
+	b.step("services are stopped and started in both orders", func() {
+		for _, order := range []string{"holdfast-guard holdfast-agent", "holdfast-agent holdfast-guard"} {
+			for _, u := range strings.Fields(order) {
+				b.sh("systemctl stop " + u + ".socket " + u)
+			}
+			for _, u := range strings.Fields(order) {
+				b.sh("systemctl start " + u)
+			}
+			b.converged(revision)
+			b.kept()
+		}
+		b.unmarked()
+	})
+	b.step("whoever asks starts what is stopped", func() {
+		b.sh("systemctl start holdfast-guard.socket holdfast-agent.socket")
+		b.sh("systemctl stop holdfast-agent holdfast-guard")
+		b.sh("holdfast status --json || true")
+		b.until("both run", func() bool { return b.states("is-active") == "active" })
+		b.converged(revision)
+	})
+	b.step("nobody is refused while they restart", func() {
+		b.sh("systemctl daemon-reload")
+		cmd := exec.Command("nsenter", "--target", fmt.Sprint(b.leader), "--all", "--root", "--wd", "--", "sh", "-c",
+			"while [ ! -e /run/enough ]; do holdfast slots --json >/dev/null || echo slots: refused; holdfast reconcile --no-wait >/dev/null || echo reconcile: refused; done")
+		cmd.Env = []string{"PATH=/usr/bin:/bin"}
+		out, err := os.Create(b.dir + "/refused")
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer out.Close()
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Start(); err != nil {
+			b.Fatal(err)
+		}
+		for range 5 {
+			b.sh("systemctl restart holdfast-guard; systemctl restart holdfast-agent")
+		}
+		b.sh("touch /run/enough")
+		cmd.Wait()
+		if text, _ := os.ReadFile(out.Name()); len(text) > 0 {
+			b.Errorf("somebody was refused:\n%s", text)
+		}
+		b.converged(revision)
+		b.unmarked()
+	})
+}
+
+// dropIn changes a unit as `systemctl edit` does.
+func (b *board) dropIn(unit, text string) {
+	b.Helper()
+	b.write("/etc/systemd/system/"+unit+".service.d/test.conf", text)
+	b.sh("systemctl daemon-reload")
+}
+
+// cycles counts the device's cycles in this run of the agent.
+func (b *board) cycles() uint64 { b.Helper(); return b.status().DeviceCycles }
