@@ -90,7 +90,7 @@ func (a Action) target() device.Target {
 //	guard answers ───────────────────────────────▶ effective (its lease)
 //	guard silent, had a lease, a trial runs ─────▶ waits, bootslot.SilenceMax at most
 //	guard silent, had a lease ───────────────────▶ proven (the lease's, or ledger.json's if that is newer)
-//	guard silent, never had a lease, just started▶ waits, firstLeaseWait
+//	guard silent, never had a lease, just started▶ waits, firstLeaseWait; bootslot.SilenceMax if ledger.json has a trial open
 //	guard silent, never had a lease ─────────────▶ record (ledger.json's active release, else the fallback)
 //	suspend --repair, last-known-good read back ─▶ waits
 //
@@ -135,9 +135,13 @@ func withoutGuard(m Memory, f Facts) (a Action, home device.Fields) {
 	wait := Action{Why: "the guard is silent and its trial may still run; at its end the device goes back to last-known-good"}
 	switch l := m.Lease; {
 	case l == nil:
-		home, until = record, m.Started+firstLeaseWait
+		long := firstLeaseWait
+		if f.Record != nil && f.Record.Trial {
+			long = bootslot.SilenceMax(f.Interval) // a guard that cannot be heard may drive to its candidate for as long
+		}
+		home, until = record, m.Started+long
 		a = Action{Drives: status.DrivesRecord, Why: "there was no guard since the start; kept at last-known-good, from " + from}
-		wait = Action{Fields: home, Why: fmt.Sprintf("waiting for a guard, %v after the start at most; then it is kept at last-known-good, from %s", firstLeaseWait, from)}
+		wait = Action{Fields: home, Why: fmt.Sprintf("waiting for a guard, %v after the start at most; then it is kept at last-known-good, from %s", long, from)}
 	case f.Record != nil && f.Record.Generation > l.Generation:
 		// The guard's last word did not reach us. A release has passed, or somebody has rolled back from the one that the lease calls proven; or a trial
 		// was opened of which we know nothing else.

@@ -69,6 +69,9 @@ func TestDecide(t *testing.T) {
 		{"just started, no guard", never, Facts{Now: 159 * s, Record: &Record{6, recorded, false}}, status.DrivesNot, recorded},
 		{"started a minute ago, no guard", never, Facts{Now: 160 * s, Record: &Record{6, recorded, false}}, status.DrivesRecord, recorded},
 		{"started a minute ago, no guard, no slot is good", never, Facts{Now: 160 * s, Record: &Record{6, nil, true}}, status.DrivesRecord, house.Fallback},
+		{"started a minute ago, no guard, it has a trial open and cycles of a minute", never, Facts{Now: 279 * s, Record: &Record{6, recorded, true}, Interval: time.Minute}, status.DrivesNot, recorded},
+		{"started three such cycles ago, no guard, it has a trial open", never, Facts{Now: 280 * s, Record: &Record{6, recorded, true}, Interval: time.Minute}, status.DrivesRecord, recorded},
+		{"started a minute ago, no guard, no trial, cycles of a minute", never, Facts{Now: 160 * s, Record: &Record{6, recorded, false}, Interval: time.Minute}, status.DrivesRecord, recorded},
 		{"started a minute ago, no guard, no record", never, Facts{Now: 160 * s}, status.DrivesRecord, house.Fallback},
 
 		{"repair suspended, not back yet", had(idle), Facts{Now: 1001 * s, Lease: idle, RepairSuspended: true, Observed: candidate, ObservedAt: 1000 * s}, status.DrivesEffective, proven},

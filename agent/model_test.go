@@ -185,8 +185,8 @@ var (
 //   - nothing is sent with a target that is older than the lease time, so that a write lands at most one tick after its target was read (a device that hangs may carry
 //     out later what it has got, and is brought back);
 //   - a guard that was stopped for longer than the soak time judges nothing and drives to no candidate before it has looked, which settles the trial; a guard that starts has none open;
-//   - agent and guard drive to different contents for no longer than one tick; nobody drives for no longer than 60 s, or three intervals, after a fault of either; the device
-//     becomes, within two ticks, what it is driven to;
+//   - after the newest fault agent and guard drive to different contents for no longer than one tick, nobody drives for no longer than 60 s, or three intervals, and the
+//     device becomes, within two ticks, what it is driven to;
 //   - a trial that passes has shown for the soak time that the device is the candidate, that hot holds, and that the agent lives, as far as they convict; a mark of hot stands only if
 //     hot has held on last-known-good;
 //   - nobody drives under `suspend --repair` once that is noted, and that is noted only of last-known-good;
@@ -823,7 +823,7 @@ func (m *model) calm(p *pair) {
 		}
 	}
 	for who := range p.air {
-		if f := &p.air[who]; f.mask != 0 && f.age == 1 && !p.away {
+		if f := &p.air[who]; f.mask != 0 && f.age > 0 && !p.away {
 			m.land(p, who)
 			return
 		}
@@ -982,8 +982,11 @@ func (m *model) do(p *pair, a act) bool {
 	if !a.fault() && !p.between() {
 		return false
 	}
-	if a.fault() && a.kind != delay {
-		p.idle = 0 // whoever is left begins to wait anew
+	if a.fault() { // what is claimed for so many ticks is so after the newest one
+		p.astray = 0
+		if a.kind != delay {
+			p.idle, p.conflict = 0, 0
+		}
 	}
 	switch a.kind {
 	case killGuard, goodbyeGuard:
@@ -994,7 +997,7 @@ func (m *model) do(p *pair, a act) bool {
 		if a.kind == goodbyeGuard && m.page(p).cand != none {
 			m.settle(p, bootslot.Cancelled, byGoodbye)
 		}
-		p.g = noGuard
+		p.g, p.aims[theGuard] = noGuard, 0
 	case killAgent, goodbyeAgent:
 		if p.a.life == dead || a.kind == goodbyeAgent && p.a.life != running {
 			return false
@@ -1006,7 +1009,7 @@ func (m *model) do(p *pair, a act) bool {
 				m.settle(p, bootslot.Cancelled, byGoodbye)
 			}
 		}
-		p.a = noAgent
+		p.a, p.aims[theAgent] = noAgent, 0
 	case stopGuard, contGuard:
 		if p.g.life != running && a.kind == stopGuard || p.g.life != stopped && a.kind == contGuard {
 			return false

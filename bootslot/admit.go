@@ -427,7 +427,7 @@ func RetryWords(declared, number uint64) string {
 // baselineFor returns which checks may convict in a trial of try, or what is missing for it to start.
 func baselineFor(try Try, r RestFacts) (Baseline, *Awaiting) {
 	if try.Baseline != nil {
-		// The first baseline of a content counts for all its attempts.
+		// The first baseline of a content counts for all its attempts over one last-known-good.
 		var base Baseline
 		for _, c := range try.Baseline.Convicting {
 			if !r.holds(c) {
@@ -518,7 +518,7 @@ func adopt(l Ledger, b Board, w Wish, f Facts) Step {
 	n.Active = slot
 	d := w.Release.Digest()
 	n.Slots[slot] = Slot{Status: SlotGood, Release: w.Release, Digest: d, Declared: d, Revision: w.Revision, Origin: w.Origin, Proven: true}
-	n.lastKnownGoodChanged(b)
+	n.lastKnownGoodChanged(b, l.LastKnownGood(b))
 	return Step{n, []Event{{Generation: n.Generation, At: f.At, Kind: EventAdopted, Revision: w.Revision, Digest: d, Declared: d, Slot: slot}}}
 }
 

@@ -60,7 +60,7 @@ func Rollback(l Ledger, b Board, toFallback bool, declared *Wish, who string, at
 	mark := Mark{ID: n.Generation, Set: setOf(b, left, target.Release), Candidates: []Digest{left.Digest()}, OperatorDeclared: []Digest{old.Declared},
 		Revision: old.Revision, Origin: old.Origin, Cause: CauseOperator, Message: ev.Message, At: at, Who: who}
 	events := n.addMark(mark, left)
-	n.lastKnownGoodChanged(b)
+	n.lastKnownGoodChanged(b, left)
 	n.fold(mark.ID)
 	e := Event{Generation: n.Generation, At: at, Kind: EventRollback, Revision: target.Revision, Digest: target.Digest, Declared: target.Declared,
 		Slot: slot, Fields: left.Changed(target.Release), Mark: mark.ID, Who: who, Message: "to previous"}

@@ -61,7 +61,7 @@ func Settle(l Ledger, b Board, v Verdict, ev Evidence) Step {
 		n.Streak = 0
 		n.forget(t.Digest)
 		n.spend(t.Number, t.Granted)
-		n.lastKnownGoodChanged(b)
+		n.lastKnownGoodChanged(b, l.LastKnownGood(b))
 		whole := t.Declared
 		if whole.Image == nil {
 			whole.Image = t.Candidate.Image
@@ -238,9 +238,15 @@ func (l *Ledger) forgetTry(t Try) {
 
 // lastKnownGoodChanged retires the sets that last-known-good now contains and takes its own digest from the marks. A mark of which
 // nothing is left goes, and so does a grant for what is in force now: there is nothing that it could be used for, and what it lifts
-// is not to be lifted some day later.
-func (l *Ledger) lastKnownGoodChanged(b Board) {
+// is not to be lifted some day later. What held at rest held on the release from before: the first baselines go with it, or a content that was
+// once tried beside a well release would wait for ever for what a sick one does not let hold, and be the very one that mends it.
+func (l *Ledger) lastKnownGoodChanged(b Board, from Release) {
 	lkg := l.LastKnownGood(b)
+	if !lkg.Equal(from) {
+		for i := range l.Tries {
+			l.Tries[i].Baseline = nil
+		}
+	}
 	own := lkg.Digest()
 	isOwn := func(d Digest) bool { return d == own }
 	if l.Grant != nil && isOwn(l.Grant.Declared) {

@@ -410,8 +410,8 @@ func (s *soak) compare(t *testing.T) {
 			t.Errorf("%s: %d at first, %d at last, more than %d", f, a, b, most)
 		}
 	}
-	if s.book.verdicts["passed"] == 0 || s.book.verdicts[bootslot.EventStands] == 0 {
-		t.Errorf("it proves nothing: %v", s.book.verdicts)
+	if n := s.book.verdicts[bootslot.EventTrial]; n < 5 {
+		t.Errorf("with %d trials it proves nothing: %v", n, s.book.verdicts)
 	}
 }
 
