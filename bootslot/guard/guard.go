@@ -414,7 +414,7 @@ func freeBytes(path string) (int64, error) {
 	if err := unix.Statfs(path, &s); err != nil {
 		return 0, err
 	}
-	return int64(s.Bavail) * s.Bsize, nil
+	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
 // Run works until ctx ends. alive is called once per tick, for the service manager's watchdog.
