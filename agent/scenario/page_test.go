@@ -93,7 +93,10 @@ func prints(want, got string) bool {
 	return regexp.MustCompile(`\A` + b.String() + `\n*\z`).MatchString(got)
 }
 
-// page runs the commands of one section of a page, in order. A block with a file's name behind its language is that file from there on.
+// readers are the verbs that look, and change nothing: root and a member of the group are told the same.
+var readers = []string{"status", "why", "diff", "marks", "history", "slots", "selftest", "doctor"}
+
+// page runs the commands of one section of a page, in order, those that only look as a member of the group as well. A block with a file's name behind its language is that file from there on.
 func (w *world) page(file, section string) error {
 	page, err := os.ReadFile(filepath.Join(pages, file))
 	if err != nil {
@@ -118,18 +121,24 @@ func (w *world) page(file, section string) error {
 		}
 		for _, c := range list {
 			ran = true
-			out, errOut, err := w.holdfast(slices.Insert(slices.Clone(c.args), 1, "--config", w.configFile("agent"))...)
-			exit := 0
-			if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
-				exit = failed.ExitCode()
-			} else if err != nil {
-				return err
+			people := map[string]func(...string) ([]byte, []byte, error){"": w.holdfast}
+			if slices.Contains(readers, c.args[0]) && w.hasMembers() {
+				people[" as a member of the group"] = w.asMember
 			}
-			got := string(bytes.Join([][]byte{out, errOut}, nil))
-			w.story.note("$ holdfast %s\n%s", strings.Join(c.args, " "), got)
-			if exit != c.exit || !prints(c.want, got) {
-				errs = append(errs, fmt.Errorf("%s:%d: `holdfast %s` has exit code %d, want %d, and prints\n%s\nThe page says\n%s",
-					file, b.line, strings.Join(c.args, " "), exit, c.exit, got, c.want))
+			for who, holdfast := range people {
+				out, errOut, err := holdfast(slices.Insert(slices.Clone(c.args), 1, "--config", w.configFile("agent"))...)
+				exit := 0
+				if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+					exit = failed.ExitCode()
+				} else if err != nil {
+					return err
+				}
+				got := string(bytes.Join([][]byte{out, errOut}, nil))
+				w.story.note("$ holdfast %s%s\n%s", strings.Join(c.args, " "), who, got)
+				if exit != c.exit || !prints(c.want, got) {
+					errs = append(errs, fmt.Errorf("%s:%d: `holdfast %s`%s has exit code %d, want %d, and prints\n%s\nThe page says\n%s",
+						file, b.line, strings.Join(c.args, " "), who, exit, c.exit, got, c.want))
+				}
 			}
 		}
 	}

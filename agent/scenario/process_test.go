@@ -77,6 +77,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	if err := os.Chmod(dir, 0o755); err != nil { // for asMember
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	binDir = dir
 	code := m.Run()
 	os.RemoveAll(dir)

@@ -91,6 +91,9 @@ func newWorld(archive string, st *story) (w *world, err error) {
 		return nil, err
 	}
 	w.clockDir = w.dir
+	if err := os.Chmod(w.dir, 0o755); err != nil { // a member of the group comes in here, see asMember
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			w.close()
@@ -209,9 +212,8 @@ func (w *world) start(who string) error {
 	if err != nil {
 		return err
 	}
-	// As systemd's RuntimeDirectory= and StateDirectory= do it.
-	for _, d := range []string{w.runDir(), w.inState("agent"), w.inState("guard")} {
-		if err := os.MkdirAll(d, 0o755); err != nil && !errors.Is(err, syscall.EROFS) {
+	for d, mode := range map[string]fs.FileMode{w.runDir(): 0o770, w.inState("agent"): 0o750, w.inState("guard"): 0o750} {
+		if err := w.install(d, mode); err != nil && !errors.Is(err, syscall.EROFS) {
 			return err
 		}
 	}
@@ -244,6 +246,23 @@ func (w *world) start(who string) error {
 			return fmt.Errorf("the greenhouse does not answer: %w", err)
 		}
 	}
+}
+
+// members is the group that may operate a world that root has made.
+const members = 4711
+
+// hasMembers reports whether somebody else can be a member: that takes root, and no disk of the scenario's own, where root alone is known.
+func (w *world) hasMembers() bool { return os.Getuid() == 0 && w.disk == nil }
+
+// install makes a folder as the README has it: what is in it belongs to the group.
+func (w *world) install(dir string, mode fs.FileMode) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, mode); err != nil || !w.hasMembers() {
+		return err
+	}
+	return errors.Join(os.Chown(dir, 0, members), os.Chmod(dir, mode|fs.ModeSetgid))
 }
 
 func (w *world) deviceSpeed() string {
@@ -318,13 +337,22 @@ func (w *world) check() error {
 
 // holdfast runs the CLI.
 func (w *world) holdfast(args ...string) (stdout, stderr []byte, err error) {
+	return w.cli(w.archive, nil, args...)
+}
+
+// asMember runs the CLI as a member of the group, who has no right to anything else.
+func (w *world) asMember(args ...string) (stdout, stderr []byte, err error) {
+	return w.cli(w.dir, &syscall.Credential{Uid: 65534, Gid: members}, args...)
+}
+
+func (w *world) cli(dir string, who *syscall.Credential, args ...string) (stdout, stderr []byte, err error) {
 	bin, err := w.binary("agent")
 	if err != nil {
 		return nil, nil, err
 	}
 	argv := w.onDisk(append([]string{bin}, args...)...)
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env, cmd.Dir = w.env(), w.archive
+	cmd.Env, cmd.Dir, cmd.SysProcAttr = w.env(), dir, &syscall.SysProcAttr{Credential: who}
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err = cmd.Run()

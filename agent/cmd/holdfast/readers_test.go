@@ -117,6 +117,10 @@ func TestReadersOfADeadBoard(t *testing.T) {
 	if err := errors.Join(os.Chown(b.path("run"), 0, 4711), os.Chmod(b.path("run"), 0o770|os.ModeSetgid), os.Chmod(b.dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
+	checks := b.path("check.d", "required")
+	if err := errors.Join(os.MkdirAll(checks, 0o755), os.Chmod(checks, 0o700)); err != nil {
+		t.Fatal(err)
+	}
 	holdfast := b.command()
 	before := b.list()
 	for name, who := range map[string]somebody{"root": {}, "a member": {65534, 4711, ""}, "somebody": {65534, 65534, ""},
@@ -136,7 +140,7 @@ func TestReadersOfADeadBoard(t *testing.T) {
 			{[]string{"diff"}, 1, "fan   on", "cannot be"},
 			{[]string{"diff", "A"}, 1, "A 1111111", "cannot be"},
 			{[]string{"selftest"}, 1, "device-answers", "the guard is not reachable"},
-			{[]string{"doctor"}, 1, "both copies are there", "unknown  guard"},
+			{[]string{"doctor", "--check-dirs", b.path("check.d")}, 1, "both copies are there", "unknown  guard"},
 		} {
 			code, out := holdfast(who, tt.args...)
 			want := tt.want
@@ -148,6 +152,9 @@ func TestReadersOfADeadBoard(t *testing.T) {
 			}
 			if code != tt.code && !(tt.args[0] == "diff" && code == 2) || !strings.Contains(out, want) {
 				t.Errorf("%s: holdfast %v: exit code %d, want %d and %q:\n%s", name, tt.args, code, tt.code, want, out)
+			}
+			if told := strings.Contains(out, "unknown  check.d"); told != (who.uid != 0 && tt.args[0] == "doctor") || strings.Contains(out, "problem  check.d") {
+				t.Errorf("%s: holdfast %v says of checks that this user may not look at:\n%s", name, tt.args, out)
 			}
 			if who.readOnly != "" && who.gid != 65534 && tt.args[0] == "doctor" && !strings.Contains(out, "is read-only: nothing can be recorded") {
 				t.Errorf("%s: holdfast doctor does not see the disk:\n%s", name, out)
