@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 )
@@ -190,6 +192,95 @@ func TestPagesAreRun(t *testing.T) {
 	}
 	if commands < 5 {
 		t.Errorf("%d blocks of commands were found: have the pages another shape?", commands)
+	}
+}
+
+// notOurs are programs of the system in the blocks of a shell. What they do there is looked at where a whole board is: packaging's own tests.
+var notOurs = []string{"install", "apt", "dpkg", "systemctl", "sudo"}
+
+// TestShellBlocks: each line of a block of a shell, in the README and the pages, means something. holdfast is run as it stands there, with nobody to ask, and
+// must not call it misuse; holdfast-guard must know its flags, the Makefile its targets, wherever they are named. The README shows every verb.
+func TestShellBlocks(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	files, err := filepath.Glob(filepath.Join(pages, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := regexp.MustCompile(`(?m)^[a-z][a-z-]*:`).FindAllString(string(makefile), -1)
+	dir := t.TempDir()
+	config := filepath.Join(dir, "holdfast.yaml")
+	text := fmt.Sprintf("device: {url: 'http://127.0.0.1:9', timeout: 200ms}\nrepository: {url: /nonexistent}\nstate: %[1]s/state\nrun: %[1]s/run\n", dir)
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	// run runs a program of ours, for a moment if it does not end by itself, and says what is wrong with its arguments.
+	run := func(who string, args ...string) (out string, misuse bool) {
+		bin, err := binary(who)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, bin, args...)
+		cmd.Dir = dir
+		b, _ := cmd.CombinedOutput()
+		return string(b), cmd.ProcessState.ExitCode() == 2 && ctx.Err() == nil
+	}
+	readme := ""
+	for _, f := range append(files, "../../README.md") {
+		page, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readme = string(page) // the last one is
+		for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z-]*)").FindAllStringSubmatch(string(page), -1) {
+			if !slices.Contains(targets, m[1]+":") {
+				t.Errorf("%s: there is no target %s in the Makefile", f, m[1])
+			}
+		}
+		for _, b := range blocksOf(string(page)) {
+			if b.info != "sh" {
+				continue
+			}
+			for i, line := range strings.Split(strings.TrimSpace(b.text), "\n") {
+				command, _, _ := strings.Cut(line, "#")
+				words := strings.Fields(strings.NewReplacer("REVISION", strings.Repeat("7", 40)).Replace(command))
+				if len(words) == 0 {
+					continue
+				}
+				out, misuse := "", false
+				switch who := words[0]; {
+				case who == "holdfast":
+					out, misuse = run("agent", append(words[1:], "--config", config)...)
+					misuse = misuse && strings.Contains(out, "--help'") // diff has the code 2 for more
+				case who == "holdfast-guard":
+					out, misuse = run("guard", append(words[1:], "--help")...)
+				case who == "make" || slices.Contains(notOurs, who):
+				default:
+					t.Errorf("%s:%d: nothing tries %s", f, b.line+i, who)
+				}
+				if misuse {
+					t.Errorf("%s:%d: %s:\n%s", f, b.line+i, command, out)
+				}
+			}
+		}
+	}
+	help, _ := run("agent", "--help")
+	verbs := regexp.MustCompile(`(?m)^  ([a-z]+) +[A-Z]`).FindAllStringSubmatch(help, -1)
+	if len(verbs) < 18 {
+		t.Errorf("%d verbs were found in the help", len(verbs))
+	}
+	for _, v := range verbs {
+		if !strings.Contains(readme, "holdfast "+v[1]) && v[1] != "man" && v[1] != "help" {
+			t.Errorf("the README does not show `holdfast %s`", v[1])
+		}
 	}
 }
 
