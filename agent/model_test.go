@@ -382,10 +382,7 @@ func (m *model) guardLooks(p *pair) {
 	g, k := m.page(p), m.looks(p, m.page(p))
 	switch {
 	case p.suspend < suspendRepair:
-		if p.g.quiet {
-			m.enter(p) // what was measured while nobody drove is no baseline
-		}
-		p.g.quiet, p.g.quietSince = false, 0
+		m.resumes(p)
 	case !p.g.quiet:
 		q := bootslot.Quiet{Since: m.pace.at(p.g.quietSince)}
 		if q.See(m.pace.now(), g.cand == none && k&lookReadBack != 0) {
@@ -419,6 +416,14 @@ func (m *model) guardLooks(p *pair) {
 			p.failed |= 1 << cand
 		}
 	}
+}
+
+// resumes is what a guard does that has become aware that a suspension is over.
+func (m *model) resumes(p *pair) {
+	if p.g.quiet {
+		m.enter(p) // what was measured while nobody drove is no baseline
+	}
+	p.g.quiet, p.g.quietSince = false, 0
 }
 
 // watches books what a guard that has something to find out has seen.
@@ -671,7 +676,7 @@ func (m *model) agentAsks(p *pair) {
 		return
 	}
 	m.catchUp(p)
-	q := question{kind: askAdmit, wish: p.declared, number: p.number, obstacle: p.away || p.suspend != suspendNothing}
+	q := question{kind: askAdmit, wish: p.declared, number: p.number, obstacle: p.away || p.suspend != suspendNothing || p.g.quiet}
 	if m.trackers.all[p.g.tracker].kind == trackRest {
 		q.rest, q.gap = p.g.tracker, p.g.unseen
 	}
@@ -1082,6 +1087,9 @@ func (m *model) do(p *pair, a act) bool {
 			return false
 		}
 		p.suspend = suspendNothing
+		if p.g.life == running {
+			m.resumes(p)
+		}
 	case drift:
 		if p.dev == a.arg || p.away {
 			return false
