@@ -11,7 +11,7 @@ SYSTEM   = mmdebstrap=mmdebstrap systemd-nspawn=systemd-container systemd-analyz
 	shellcheck=shellcheck qemu-aarch64-static=qemu-user-static deb-systemd-helper=init-system-helpers
 UNIT     = $$(go list ./... | grep -v /agent/scenario)
 
-.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short soak man demo-record deb deps-system
+.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short soak man demo-record contract deb deps-system
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -68,6 +68,9 @@ measure: ## the figures of the README, with the default intervals
 
 bench-git: ## the table of docs/performance.md: the clone against git and go-git; takes ten minutes
 	@go test ./agent/gitclone -count=1 -timeout 60m -tags compare -run 'TestCompare$$' -v | grep -E '^\||FAIL|_test.go'
+
+contract: ## does a device of yours keep the device contract? DEVICE=URL SHARE=folder TOKEN=file; moves each actuator to each of its values
+	@CONTRACT_DEVICE="$(DEVICE)" CONTRACT_SHARE="$(SHARE)" CONTRACT_TOKEN="$(TOKEN)" go test ./device/cmd/greenhouse -count=1 -run 'TestContract$$' -v
 
 mutants: ## each promise broken in a copy of the code, which the tests must notice; RUN="NAME…" breaks those only
 	@go run ./tools/mutants $(RUN)

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,15 +15,21 @@ import (
 	"holdfast/device/clock"
 )
 
-// blockOf is the code block of docs/device-contract.md whose first line ends with name.
-func blockOf(t *testing.T, name string) []byte {
+// page is what integrators read.
+func page(t *testing.T) []byte {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/device-contract.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return page
+}
+
+// blockOf is the code block of the page whose first line ends with name.
+func blockOf(t *testing.T, name string) []byte {
+	t.Helper()
 	for _, lang := range []string{"yaml", "python"} {
-		if _, rest, ok := strings.Cut(string(page), "\n```"+lang+" "+name+"\n"); ok {
+		if _, rest, ok := strings.Cut(string(page(t)), "\n```"+lang+" "+name+"\n"); ok {
 			text, _, _ := strings.Cut(rest, "\n```\n")
 			return []byte(text + "\n")
 		}
@@ -33,26 +38,31 @@ func blockOf(t *testing.T, name string) []byte {
 	return nil
 }
 
-// What integrators copy from the page works: its profile and fallback are valid, and its shim is a device.
-func TestThePageForIntegrators(t *testing.T) {
+// pageProfile is the profile that the page shows.
+func pageProfile(t *testing.T) device.Profile {
+	t.Helper()
 	p, err := device.ParseProfile("profile.yaml", blockOf(t, "profile.yaml"), "fallback.yaml", blockOf(t, "fallback.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+// startShim runs a shim of the page, and returns the folder that it is in and its address. Its token is sesame.
+func startShim(t *testing.T, name string) (dir, url string) {
+	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("no python3, so the page's shim is not run: make deps")
+		t.Skip("no python3, so the page's shims are not run: make deps")
 	}
-	dir := t.TempDir()
-	shim, token := filepath.Join(dir, "shim.py"), filepath.Join(dir, "token")
-	for file, data := range map[string][]byte{shim: blockOf(t, "shim.py"), token: []byte("sesame\n")} {
-		if err := os.WriteFile(file, data, 0o600); err != nil {
+	dir = t.TempDir()
+	for file, data := range map[string][]byte{"shim.py": blockOf(t, "shim.py"), "tagged.py": blockOf(t, "tagged.py"), "token": []byte("sesame\n")} {
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, python, shim, "0")
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, python, filepath.Join(dir, name), "0")
 	cmd.Env = append(os.Environ(), "DEVICE_TOKEN=sesame")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -61,13 +71,22 @@ func TestThePageForIntegrators(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { cancel(); _ = cmd.Wait() }()
+	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
 	if err != nil || !ok {
 		t.Fatalf("its first line: %q, %v", line, err)
 	}
+	return dir, url
+}
 
+// What integrators copy from the page works: its profile and fallback are valid, and Holdfast drives its shim. TestContract asks it the rest.
+func TestThePageForIntegrators(t *testing.T) {
+	p := pageProfile(t)
+	dir, url := startShim(t, "tagged.py")
+	token := filepath.Join(dir, "token")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	client := func(tokenFile string) *device.Client {
 		c, err := device.NewClient(device.ClientOptions{URL: url, TokenFile: tokenFile, Profile: p, Clock: clock.New()})
 		if err != nil {
@@ -112,22 +131,5 @@ func TestThePageForIntegrators(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("what waits for a change did not hear of it")
-	}
-
-	// Refusals apply nothing.
-	yes := func() error { return nil }
-	var refused *device.RefusedError
-	if _, err := c.Apply(ctx, device.Fields{"valve": "closed", "heater": "warm"}, yes); !errors.As(err, &refused) || !slices.Equal(refused.Allowed, []string{"on", "off"}) {
-		t.Errorf("a value that it does not take: %v", err)
-	}
-	if _, err := c.Apply(ctx, device.Fields{"valve": "closed", "siren": "on"}, yes); !errors.As(err, &refused) || len(refused.Known) != 2 {
-		t.Errorf("an unknown actuator: %v", err)
-	}
-	var status *device.StatusError
-	if _, err := client("").Apply(ctx, device.Fields{"valve": "closed"}, yes); !errors.As(err, &status) || status.Status != 401 {
-		t.Errorf("a write without the token: %v", err)
-	}
-	if s, err := c.State(ctx); err != nil || s.Actuators["valve"] != "open" {
-		t.Errorf("after what was refused: %+v, %v", s, err)
 	}
 }
