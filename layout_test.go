@@ -32,6 +32,7 @@ var layers = []struct{ path, why string }{
 	{"bootslot/api", "what the guard's socket speaks"},
 	{"bootslot/sock", "what the sockets of both processes have in common"},
 	{"bootslot/config", "the one configuration file"},
+	{"bootslot/journal", "what kinds of events there are, and how they are logged"},
 	{"bootslot/boot", "the boot loader's slots"},
 	{"bootslot", "pure values and functions"},
 	{"device/cmd/greenhouse", "the simulator knows the contract only"},

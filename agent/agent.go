@@ -36,6 +36,7 @@ import (
 	"holdfast/agent/status"
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/journal"
 	"holdfast/device"
 	"holdfast/device/clock"
 )
@@ -108,7 +109,7 @@ type Agent struct {
 	memory   Memory
 	action   Action
 	seen     seen
-	told     journal
+	told     told
 	lastBeat api.Heartbeat
 	parsed   parsed
 	decision *bootslot.Decision
@@ -184,7 +185,7 @@ func (a *Agent) Goodbye(ctx context.Context) {
 	defer cancel()
 	if err := a.o.Guard.Heartbeat(ctx, h); err != nil {
 		_, why := status.Why(err)
-		a.o.Log.InfoContext(ctx, "goodbye not heard", "error", why)
+		a.o.Log.InfoContext(ctx, "goodbye not heard", "event", journal.Goodbye, "error", why)
 	}
 }
 

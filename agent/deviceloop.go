@@ -12,6 +12,7 @@ import (
 	"holdfast/agent/status"
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/journal"
 	"holdfast/device"
 )
 
@@ -267,10 +268,10 @@ func (a *Agent) refused(ctx context.Context, what string, err error) {
 	switch {
 	case err == nil && was:
 		delete(a.refusals, what)
-		a.o.Log.InfoContext(ctx, "guard takes the agent's word again", "what", what)
+		a.o.Log.InfoContext(ctx, "guard takes the agent's word again", "event", journal.GuardRefusesOver, "what", what)
 	case err != nil && old != se.Message:
 		a.refusals[what] = se.Message
-		a.o.Log.WarnContext(ctx, "guard refuses the agent", "what", what, "error", se.Message)
+		a.o.Log.WarnContext(ctx, "guard refuses the agent", "event", journal.GuardRefuses, "what", what, "error", se.Message)
 	default:
 		return
 	}
@@ -342,8 +343,10 @@ func differs(a, b device.Report) bool {
 // desired returns what git declares, nil if nothing valid does.
 func (a *Agent) desired(ctx context.Context) *status.Declared {
 	d, ok, err := a.o.Clone.Desired()
+	notices := a.o.Clone.Notices()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.told.storage(ctx, a.o.Log, notices)
 	p := parsed{}
 	switch {
 	case err != nil:

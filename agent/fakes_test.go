@@ -17,6 +17,7 @@ import (
 	"holdfast/agent/gitclone"
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/journal"
 	"holdfast/device"
 	"holdfast/device/clock"
 )
@@ -448,7 +449,7 @@ func (l *logged) WithGroup(string) slog.Handler            { return l }
 func (l *logged) Handle(ctx context.Context, r slog.Record) error {
 	var b bytes.Buffer
 	r.Time = time.Time{}
-	if err := slog.NewTextHandler(&b, nil).Handle(ctx, r); err != nil {
+	if err := journal.New(&b, "holdfast").Handle(ctx, r); err != nil {
 		return err
 	}
 	l.add(strings.TrimSpace(b.String()))

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/journal"
 	"holdfast/bootslot/sock"
 )
 
@@ -49,7 +50,7 @@ func (a *Agent) Handler() http.Handler {
 		if in.NoFetch {
 			what = "asked to look at the device now"
 		}
-		a.o.Log.InfoContext(r.Context(), what, "who", sock.Who(r))
+		a.o.Log.InfoContext(r.Context(), what, "event", journal.Reconcile, "who", sock.Who(r))
 		sock.Answer(w, http.StatusAccepted, a.Reconcile(!in.NoFetch))
 	})
 	mux.HandleFunc("POST /v1/accept", func(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +63,7 @@ func (a *Agent) Handler() http.Handler {
 			sock.Answer(w, http.StatusBadRequest, api.Error{Message: err.Error()})
 			return
 		}
-		a.o.Log.InfoContext(r.Context(), "revision accepted by an operator", "revision", in.Revision, "who", sock.Who(r))
+		a.o.Log.InfoContext(r.Context(), "revision accepted by an operator", "event", journal.Accepted, "revision", in.Revision, "who", sock.Who(r))
 		a.FetchNow()
 		sock.Answer(w, http.StatusAccepted, struct{}{})
 	})

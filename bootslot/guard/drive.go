@@ -8,6 +8,7 @@ import (
 
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/journal"
 	"holdfast/device"
 )
 
@@ -23,7 +24,7 @@ func (g *Guard) noteDriver(now time.Duration) {
 		return
 	}
 	if g.driverSaid != "" || d != bootslot.GuardDrives {
-		g.log.Info("driver", "driver", d)
+		g.log.Info("driver", "event", journal.Driver, "driver", d)
 	}
 	g.driverSaid = d
 	g.wake()
@@ -73,7 +74,7 @@ func (g *Guard) drive(ctx context.Context) {
 func (g *Guard) driven(ctx context.Context, r device.Report) {
 	g.mu.Lock()
 	if len(r.Written) > 0 {
-		g.log.Info("drift corrected by the guard", "fields", r.Written)
+		g.log.Info("drift corrected by the guard", "event", journal.Corrected, "fields", r.Written)
 		select {
 		case g.look <- struct{}{}:
 		default:
@@ -100,7 +101,7 @@ func (g *Guard) beaten(ctx context.Context, h api.Heartbeat) {
 	g.beat = h
 	if h.Goodbye {
 		g.heard, g.beat = bootslot.Heard{}, api.Heartbeat{}
-		g.log.Info("the agent says goodbye")
+		g.log.Info("the agent says goodbye", "event", journal.Goodbye)
 	}
 	g.mu.Unlock()
 	if h.Goodbye {

@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ import (
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
 	"holdfast/bootslot/config"
+	"holdfast/bootslot/journal"
 	"holdfast/bootslot/ledger"
 	"holdfast/bootslot/selftest"
 	"holdfast/device"
@@ -215,12 +217,16 @@ func (g *Guard) problem(what, message string) {
 	if g.problems[what] == message {
 		return
 	}
-	if message == "" {
+	switch {
+	case message == "":
 		delete(g.problems, what)
-		g.log.Info("problem over", "what", what)
-	} else {
+		g.log.Info("problem over", "event", journal.ProblemOver, "what", what)
+	case what == "ledger" || what == "history":
 		g.problems[what] = message
-		g.log.Warn("problem", "what", what, "message", message)
+		g.log.Warn("problem", "event", journal.CannotWrite, "what", what, "message", message)
+	default:
+		g.problems[what] = message
+		g.log.Warn("problem", "event", journal.Problem, "what", what, "message", message)
 	}
 	g.bump()
 }
@@ -354,7 +360,12 @@ func (g *Guard) wished(w api.TrialRequest) bootslot.Decision {
 	if said := string(d.Kind) + " " + d.Reason; d.Kind != bootslot.Refused && d.Kind != bootslot.AwaitBaseline && said != g.lastOutlook {
 		g.lastOutlook = said
 		if d.Kind != bootslot.Trying && d.Kind != bootslot.Same {
-			g.log.Info("decision", "decision", d.Kind, "reason", d.Reason, "revision", w.Revision)
+			kind, held := journal.Decision, []string(nil)
+			for _, h := range d.Held {
+				kind, held = journal.Held, append(held, h.Field)
+			}
+			g.log.Info("decision", "event", kind, "decision", d.Kind, "reason", d.Reason, "revision", w.Revision,
+				"held", journal.Only(strings.Join(held, ",")), "marks", journal.Marks(d.Marks))
 		}
 	}
 	if g.decision == nil || g.decision.Kind != d.Kind || g.wish == nil || g.wish.Revision != w.Revision || g.wish.Retry != w.Retry {

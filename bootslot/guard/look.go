@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/journal"
 	"holdfast/device"
 	"slices"
 	"time"
@@ -117,9 +118,9 @@ func (g *Guard) observed(st device.State, err error, started time.Duration) {
 	}
 	if was.known && was.answered != g.seen.answered || !was.known {
 		if g.seen.answered {
-			g.log.Info("device answers")
+			g.log.Info("device answers", "event", journal.DeviceBack)
 		} else {
-			g.log.Warn("device does not answer", "error", g.seen.err)
+			g.log.Warn("device does not answer", "event", journal.DeviceAway, "error", g.seen.err)
 		}
 		g.bump()
 	}
@@ -224,7 +225,7 @@ func (g *Guard) trackChecks(now time.Duration, k bootslot.Look) {
 		case !s.OK && !ill.reported && stable:
 			ill.reported, ill.told = true, g.tells(s.Check, now)
 			if ill.told {
-				g.log.Warn("unhealthy", "check", s.Check, "message", s.Message)
+				g.log.Warn("unhealthy", "event", journal.Unhealthy, "check", s.Check, "message", s.Message)
 				told = append(told, bootslot.Event{Kind: bootslot.EventUnhealthy, Check: s.Check, Message: s.Message})
 			}
 			g.bump()
@@ -233,7 +234,7 @@ func (g *Guard) trackChecks(now time.Duration, k bootslot.Look) {
 		case s.OK && ill != nil && stable:
 			delete(g.unhealthy, s.Check)
 			if ill.told {
-				g.log.Info("healthy again", "check", s.Check)
+				g.log.Info("healthy again", "event", journal.Healthy, "check", s.Check)
 				told = append(told, bootslot.Event{Kind: bootslot.EventHealthy, Check: s.Check})
 			}
 			g.bump()

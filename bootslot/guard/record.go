@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"holdfast/bootslot"
+	"holdfast/bootslot/journal"
 	"holdfast/bootslot/ledger"
 	"log/slog"
 	"strings"
@@ -35,10 +36,10 @@ func (g *Guard) notices(notices []string) {
 		if g.problems[n] != "" {
 			continue // a disk that stays as it is says the same at each attempt
 		}
-		g.log.Warn("storage", "message", n)
+		g.log.Warn("storage", "event", journal.Storage, "message", n)
 		g.problems[n], g.noticed[n] = n, g.clock.Uptime()
 		if err := g.store.Append(bootslot.Event{Generation: g.ledger.Generation, At: g.clock.Now(), Kind: bootslot.EventRepaired, Message: n}); err != nil {
-			g.log.Warn("history not written", "error", err)
+			g.log.Warn("history not written", "event", journal.CannotWrite, "error", err)
 		}
 	}
 }
@@ -64,7 +65,7 @@ func (g *Guard) boot() {
 			err = g.store.SaveRaw(raw, nil)
 		}
 		if err != nil {
-			g.log.Error("the trial of a newer guard's ledger cannot be settled", "error", err)
+			g.log.Error("the trial of a newer guard's ledger cannot be settled", "event", journal.VerdictUnwritten, "error", err)
 		}
 		g.ledger.Trial = nil // never effective here, written or not
 		g.ledger.Generation++
@@ -107,7 +108,7 @@ func (g *Guard) takeFound(err error) bool {
 		return false
 	}
 	now := g.clock.Uptime()
-	g.log.Warn("another record is in force", "generation", found.Ledger.Generation)
+	g.log.Warn("another record is in force", "event", journal.RecordFound, "generation", found.Ledger.Generation)
 	// Its generations are not those of the record before, so the leases of that are another run's.
 	g.ledger, g.instance, g.unwritten, g.writeErr = found.Ledger, newInstance(), nil, ""
 	g.problem("ledger", "")
@@ -146,7 +147,7 @@ const noticeTime = 24 * time.Hour
 const writeRetry = 5 * time.Second
 
 func (g *Guard) logEvent(e bootslot.Event) {
-	args := []any{"generation", e.Generation}
+	args := []any{"event", journal.Kind(e.Kind), "generation", e.Generation}
 	for _, a := range []struct {
 		key, value string
 	}{{"revision", e.Revision}, {"digest", e.Digest.Short()}, {"slot", string(e.Slot)}, {"fields", strings.Join(e.Fields, ",")},
@@ -154,6 +155,9 @@ func (g *Guard) logEvent(e bootslot.Event) {
 		if a.value != "" {
 			args = append(args, a.key, a.value)
 		}
+	}
+	if e.Declared != "" {
+		args = append(args, "declared", journal.Only(e.Declared.Short()))
 	}
 	if e.Mark != 0 {
 		args = append(args, "mark", e.Mark)
@@ -189,7 +193,7 @@ func (g *Guard) conclude(s bootslot.Step, v bootslot.Verdict, ev bootslot.Eviden
 			v, ev = bootslot.Inconclusive, bootslot.Evidence{Message: "it passed, but that could not be recorded"}
 		}
 		if g.unwritten == nil { // said once, however often it is tried again
-			g.log.Error("verdict not written, going back to last-known-good", "verdict", v, "error", err)
+			g.log.Error("verdict not written, going back to last-known-good", "event", journal.VerdictUnwritten, "verdict", v, "error", err)
 		}
 		g.unwritten = &verdict{v, ev}
 	} else {
@@ -215,6 +219,6 @@ func (g *Guard) record(e bootslot.Event) {
 	e.Generation, e.At = g.ledger.Generation, g.clock.Now()
 	g.logEvent(e)
 	if err := g.store.Append(e); err != nil {
-		g.log.Warn("history not written", "error", err)
+		g.log.Warn("history not written", "event", journal.CannotWrite, "error", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/journal"
 	"os"
 	"time"
 )
@@ -38,9 +39,9 @@ func (g *Guard) quieten(now time.Duration) {
 		// And if power fails now? The run folder is gone with it, and the suspension has ended. If only this process dies, the agent
 		// has seen the same, and the next guard waits for it once more.
 		if err := writeJSONFile(g.cfg.SuspendFile(), g.suspension); err != nil {
-			g.log.Warn("the suspension's file cannot be written", "error", err)
+			g.log.Warn("the suspension's file cannot be written", "event", journal.CannotWrite, "error", err)
 		}
-		g.log.Warn("repair is suspended: nobody drives the device")
+		g.log.Warn("repair is suspended: nobody drives the device", "event", journal.RepairStopped)
 		g.bump()
 	}
 }
@@ -68,7 +69,7 @@ func (g *Guard) suspend(d time.Duration, repair bool, who string) (api.Suspensio
 // resume ends a suspension. The file goes first: the agent obeys it, too.
 func (g *Guard) resume(why, by string) {
 	if err := os.Remove(g.cfg.SuspendFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		g.log.Warn("the suspension's file cannot be removed", "error", err)
+		g.log.Warn("the suspension's file cannot be removed", "event", journal.CannotWrite, "error", err)
 	}
 	if g.suspended == 0 {
 		return

@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"holdfast/bootslot/config"
+	"holdfast/bootslot/journal"
 	"holdfast/device"
 	"holdfast/device/clock"
 )
@@ -148,7 +149,7 @@ func (r *Runner) Reload(checks []config.Check) {
 	defer r.mu.Unlock()
 	for file, reason := range ignored {
 		if r.ignored[file] != reason {
-			r.log.Warn("check ignored", "file", file, "reason", reason)
+			r.log.Warn("check ignored", "event", journal.CheckIgnored, "file", file, "reason", reason)
 		}
 	}
 	r.ignored = ignored
@@ -161,7 +162,7 @@ func (r *Runner) Reload(checks []config.Check) {
 	for _, c := range slices.Concat(checks, found) {
 		for _, p := range probesOf(c, r.units) {
 			if slices.ContainsFunc(probes, func(q *probe) bool { return q.Name == p.Name }) {
-				r.log.Warn("check ignored", "check", p.Name, "reason", "another check has this name")
+				r.log.Warn("check ignored", "event", journal.CheckIgnored, "check", p.Name, "reason", "another check has this name")
 				continue
 			}
 			if q := old[p.Name]; q != nil && reflect.DeepEqual(q.spec, p.spec) {

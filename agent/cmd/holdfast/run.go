@@ -24,6 +24,7 @@ import (
 	"holdfast/bootslot"
 	"holdfast/bootslot/api"
 	"holdfast/bootslot/config"
+	"holdfast/bootslot/journal"
 	"holdfast/bootslot/ledger"
 	"holdfast/bootslot/sock"
 	"holdfast/device"
@@ -43,7 +44,7 @@ Exit code 0: it was told to stop. 1: it cannot run: another agent does, or no co
 		Example: "  holdfast run --config /etc/holdfast/holdfast.yaml",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			log := slog.New(journal.New(cmd.ErrOrStderr(), "holdfast"))
 			return run(cmd.Context(), log, *where)
 		},
 	}
@@ -91,12 +92,12 @@ func run(ctx context.Context, log *slog.Logger, where place) error {
 	served := d.serve(d.cfg.AgentSocket())
 	defer served()
 
-	log.Info("agent started", "version", versionText(), "device", d.cfg.Device.URL, "repository", d.cfg.Repository.URL, "socket", d.cfg.AgentSocket())
+	log.Info("agent started", "event", journal.Started, "version", versionText(), "device", d.cfg.Device.URL, "repository", d.cfg.Repository.URL, "socket", d.cfg.AgentSocket())
 	var a *agent.Agent
 	for {
 		a, err = d.life(ctx, hup, a)
 		if err != nil || ctx.Err() != nil {
-			log.Info("agent stopped")
+			log.Info("agent stopped", "event", journal.Stopped)
 			return err
 		}
 	}
@@ -119,7 +120,7 @@ type daemonProcess struct {
 
 func (d *daemonProcess) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	d.log.Warn("start is not as it should be", "error", text)
+	d.log.Warn("start is not as it should be", "event", journal.Problem, "error", text)
 	d.notes = append(d.notes, text)
 }
 
@@ -129,7 +130,7 @@ func (d *daemonProcess) load() error {
 	profile, err := device.LoadProfile(d.where.share)
 	if err != nil {
 		d.loadProblems = append(d.loadProblems, err.Error())
-		d.log.Warn("the board's own profile is not used", "error", err)
+		d.log.Warn("the board's own profile is not used", "event", journal.NotConfigured, "error", err)
 	}
 	kept := config.Config{State: config.StateFolder(d.where.config)}.AgentConfigCopy()
 	cfg, usable, err := config.Load(d.where.config, kept, profile)
@@ -138,7 +139,7 @@ func (d *daemonProcess) load() error {
 	}
 	if err != nil {
 		d.loadProblems = append(d.loadProblems, err.Error())
-		d.log.Warn("configuration is not as it should be", "error", err)
+		d.log.Warn("configuration is not as it should be", "event", journal.NotConfigured, "error", err)
 	}
 	d.profile, d.cfg = profile, cfg
 	return nil
@@ -160,7 +161,7 @@ func (d *daemonProcess) serve(path string) (stop func()) {
 	}))
 	go func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			d.log.Warn("socket lost", "error", err)
+			d.log.Warn("socket lost", "event", journal.Problem, "error", err)
 		}
 	}()
 	return func() { _ = srv.Close() }
@@ -270,7 +271,7 @@ func (d *daemonProcess) reload(old config.Config, inTrial bool) (changed bool) {
 	d.deviceWaits = false
 	if err := d.load(); err != nil {
 		d.loadProblems = []string{err.Error()}
-		d.log.Warn("configuration not taken", "error", err)
+		d.log.Warn("configuration not taken", "event", journal.NotConfigured, "error", err)
 		return !reflect.DeepEqual(problems, d.loadProblems)
 	}
 	if d.cfg.Run != old.Run || d.cfg.State != old.State {
@@ -280,16 +281,16 @@ func (d *daemonProcess) reload(old config.Config, inTrial bool) (changed bool) {
 	d.deviceWaits = inTrial && (d.cfg.Device != old.Device || !reflect.DeepEqual(d.profile, profile))
 	if d.deviceWaits {
 		d.cfg.Device, d.profile = old.Device, profile
-		d.log.Info("device settings wait for the end of the trial")
+		d.log.Info("device settings wait for the end of the trial", "event", journal.ConfigurationWaits)
 	}
 	changed = !reflect.DeepEqual(d.cfg, old) || !reflect.DeepEqual(d.profile, profile) || !reflect.DeepEqual(problems, d.loadProblems)
-	d.log.Info("configuration read again", "changed", changed)
+	d.log.Info("configuration read again", "event", journal.Configured, "changed", changed)
 	return changed
 }
 
 func (d *daemonProcess) notify(state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		d.log.Warn("the service manager cannot be told", "state", state, "error", err)
+		d.log.Warn("the service manager cannot be told", "event", journal.ServiceManager, "state", state, "error", err)
 	}
 }
 
@@ -318,7 +319,7 @@ func (d *daemonProcess) openClone(validate func(string, []byte) error) (closer, 
 	case gitclone.KindOf(err) == gitclone.ErrStore:
 		return nil, err
 	}
-	d.log.Warn("repository cannot be used", "error", err)
+	d.log.Warn("repository cannot be used", "event", journal.RepositoryUnusable, "error", err)
 	return unusable{o.Path, err}, nil
 }
 

@@ -25,6 +25,7 @@ import (
 
 	"holdfast/agent"
 	"holdfast/bootslot/api"
+	"holdfast/bootslot/journal"
 	"holdfast/bootslot/sock"
 )
 
@@ -89,7 +90,7 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, slog.New(slog.NewTextHandler(log, nil)), place{config: b.config}) }()
+	go func() { ended <- run(ctx, slog.New(journal.New(log, "holdfast")), place{config: b.config}) }()
 
 	wait := func(what string, f func() bool) {
 		t.Helper()
@@ -203,7 +204,7 @@ func TestNewDeviceWaitsForTheTrial(t *testing.T) {
 	log := &output{}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, slog.New(slog.NewTextHandler(log, nil)), place{config: b.config}) }()
+	go func() { ended <- run(ctx, slog.New(journal.New(log, "holdfast")), place{config: b.config}) }()
 	defer func() {
 		cancel()
 		<-ended

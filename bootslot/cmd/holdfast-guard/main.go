@@ -23,6 +23,7 @@ import (
 
 	"holdfast/bootslot/config"
 	"holdfast/bootslot/guard"
+	"holdfast/bootslot/journal"
 	"holdfast/bootslot/sock"
 	"holdfast/device"
 	"holdfast/device/clock"
@@ -52,9 +53,9 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log := slog.New(journal.New(os.Stderr, "holdfast-guard"))
 	if err := run(log, *path, *share, *agent, filepath.SplitList(*checkDirs)); err != nil {
-		log.Error("the guard stops", "error", err)
+		log.Error("the guard stops", "event", journal.CannotRun, "error", err)
 		os.Exit(1)
 	}
 }
@@ -75,7 +76,7 @@ func run(log *slog.Logger, path, share, agent string, checkDirs []string) error 
 	if cfg == nil {
 		c := config.Default(profile)
 		cfg = &c
-		log.Warn("no configuration has ever been valid: going on with the profile's device and the built-in checks", "device", c.Device.URL)
+		log.Warn("no configuration has ever been valid: going on with the profile's device and the built-in checks", "event", journal.NotConfigured, "device", c.Device.URL)
 	}
 	sock.Inherit(cfg.GuardSocket())
 	lock, lerr := sock.Lock(filepath.Join(cfg.Run, "guard.lock"), "guard")
@@ -119,11 +120,12 @@ func run(log *slog.Logger, path, share, agent string, checkDirs []string) error 
 		}
 	}()
 
-	log.Info("guard started", "version", version, "device", cfg.Device.URL, "socket", cfg.GuardSocket())
+	log.Info("guard started", "event", journal.Started, "version", version, "device", cfg.Device.URL, "socket", cfg.GuardSocket())
 	notify(log, daemon.SdNotifyReady)
 	err = g.Run(ctx, watchdog(log))
 	notify(log, daemon.SdNotifyStopping)
 	<-served
+	log.Info("guard stopped", "event", journal.Stopped)
 	return err
 }
 
@@ -158,7 +160,7 @@ func agentUID(name string) (uint32, error) {
 
 func notify(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		log.Warn("the service manager cannot be told", "state", state, "error", err)
+		log.Warn("the service manager cannot be told", "event", journal.ServiceManager, "state", state, "error", err)
 	}
 }
 
