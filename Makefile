@@ -59,6 +59,7 @@ format:
 vet:
 	go vet ./...
 	go vet -tags holdfast_testclock ./...
+	go vet -tags deb ./packaging
 
 lint:
 	go tool -modfile=tools/tools.mod staticcheck ./...
@@ -98,6 +99,9 @@ test-long: ## what is too long for every day: the scenarios under the race detec
 
 deb: ## the packages holdfast and holdfast-greenhouse for amd64, arm64 and armhf, in dist/; ARCHS=amd64 builds that only
 	tools/deb/build dist $(ARCHS)
+
+test-deb: deps-system deb ## the packages: the same bytes when built again, clean, running on each architecture, installed and removed
+	@go run ./tools/suite packages -count=1 -timeout 30m -tags deb ./packaging
 
 deps-system: # what the tests of the packages and of the booted system use; it installs what is missing
 	@missing=; for tool in $(SYSTEM); do command -v $${tool%%=*} >/dev/null || missing="$$missing $${tool#*=}"; done; \
