@@ -112,10 +112,16 @@ func (b *board) write(path, text string) {
 	}
 }
 
-// boot starts the board and waits until systemd says that it runs, with no unit failed.
+// boot starts the board and waits until it runs.
 func (b *board) boot() {
 	b.Helper()
 	b.start()
+	b.running()
+}
+
+// running waits until systemd says that the system runs, with no unit failed.
+func (b *board) running() {
+	b.Helper()
 	var out string
 	b.until("the system runs", func() bool {
 		out, _ = b.try("systemctl is-system-running --wait")
@@ -195,9 +201,16 @@ func (b *board) stopped(want int) {
 
 func (b *board) reboot() {
 	b.Helper()
+	b.restart()
+	b.running()
+}
+
+// restart is a reboot after which not all has to be well.
+func (b *board) restart() {
+	b.Helper()
 	b.try("systemctl reboot")
 	b.stopped(133)
-	b.boot()
+	b.start()
 }
 
 func (b *board) poweroff() {

@@ -7,12 +7,15 @@ import (
 	"testing"
 )
 
+// stopAll stops the services and their sockets, which would start them again.
+const stopAll = "systemctl stop " + units
+
 func TestDisk(t *testing.T) {
 	t.Parallel()
 	b := newInstalled(t)
 	revision := b.status().Effective.Revision
 	// its state on a disk of its own, which a test can fill
-	b.sh(`systemctl stop holdfast-agent.socket holdfast-guard.socket holdfast-agent holdfast-guard
+	b.sh(stopAll + `
 cp -a /var/lib/holdfast /var/tmp/state
 mount -t tmpfs -o size=40m,mode=755 tmpfs /var/lib/holdfast
 cp -a /var/tmp/state/. /var/lib/holdfast
@@ -32,15 +35,15 @@ systemctl start holdfast-guard holdfast-agent`)
 		revision = waiting
 	})
 	b.step("read-only: the device is kept, also by processes that start", func() {
-		b.sh("mount -o remount,ro /var/lib/holdfast")
-		b.sh("systemctl restart holdfast-guard holdfast-agent")
+		b.sh(stopAll + "; mount -o remount,ro /var/lib/holdfast; systemctl start holdfast-guard holdfast-agent")
 		waiting := b.up.push("pump: on")
 		b.moved("pump")
 		b.moved("fan")
 		if v := b.status(); v.Effective.Revision != revision {
 			b.Errorf("on a read-only disk %s is in force", v.Effective.Revision)
 		}
-		b.sh("mount -o remount,rw /var/lib/holdfast")
+		// A service that was started on it has it read-only for as long as it runs.
+		b.sh("mount -o remount,rw /var/lib/holdfast; systemctl restart holdfast-guard holdfast-agent")
 		b.converged(waiting)
 		b.unmarked()
 	})
@@ -51,15 +54,22 @@ func TestPermissions(t *testing.T) {
 	b := newInstalled(t)
 	revision := b.status().Effective.Revision
 	b.step("state that belongs to somebody else is put right by the start", func() {
-		b.sh("systemctl stop holdfast-agent.socket holdfast-guard.socket holdfast-agent holdfast-guard; chown -R root:root /var/lib/holdfast; chmod -R go= /var/lib/holdfast")
-		b.sh("systemctl start holdfast-guard holdfast-agent")
+		b.sh(stopAll + "; chown -R root:root /var/lib/holdfast/*; chmod -R go= /var/lib/holdfast/*; systemctl start holdfast-guard holdfast-agent")
 		b.converged(revision)
 		b.unmarked()
 	})
-	b.step("a file in it that cannot be read stops nobody", func() {
-		b.sh("systemctl stop holdfast-agent.socket holdfast-guard.socket holdfast-agent holdfast-guard; chown root:root /var/lib/holdfast/guard/* /var/lib/holdfast/agent/*; chmod 600 /var/lib/holdfast/guard/* /var/lib/holdfast/agent/*")
-		b.sh("systemctl start holdfast-guard holdfast-agent")
-		b.until("the device is as declared", func() bool { return b.status().isDriven() })
+	b.step("a folder above it that nobody may enter: the device is kept at the fallback, status says why, and a reboot puts it right", func() {
+		b.sh(stopAll + "; chmod 700 /var/lib/holdfast; systemctl start holdfast-guard holdfast-agent")
+		b.untilStatus("it says what it may not", func(v view) bool { return strings.Contains(strings.Join(v.Problems, "\n"), "permission denied") })
+		b.until("the device is driven", func() bool { return b.status().isDriven() })
+		b.kept()
+		b.reboot()
+		b.converged(revision)
+		b.unmarked()
+	})
+	b.step("a file of its own that it may not read: the other one is taken, and the device is kept", func() {
+		b.sh(stopAll + "; chown root:root /var/lib/holdfast/guard/ledger.db /var/lib/holdfast/agent/*; chmod 600 /var/lib/holdfast/guard/ledger.db /var/lib/holdfast/agent/*; systemctl start holdfast-guard holdfast-agent")
+		b.until("last-known-good is in force", func() bool { v := b.status(); return v.isDriven() && v.Effective.Fields["pump"] == "on" })
 		b.kept()
 	})
 }

@@ -107,6 +107,8 @@ func TestUpgrade(t *testing.T) {
 		b.unmarked()
 	})
 	b.step("an upgrade in a trial cancels it and marks nobody", func() {
+		b.write("/etc/holdfast/holdfast.yaml", slowConfig)
+		b.sh("systemctl reload holdfast-guard holdfast-agent")
 		revision = b.up.push("pump: on", "fan: on")
 		b.untilStatus("a trial runs", func(v view) bool { return v.Phase == "trial" })
 		b.install(nextPackage(t))
@@ -173,7 +175,7 @@ func TestAVersionThatDoesNotStart(t *testing.T) {
 		b.converged(revision)
 	})
 	b.step("a guard, after a reboot: the same again", func() {
-		b.start()
+		b.restart()
 		b.until("the previous guard runs", func() bool { v := b.status(); return v.Guard.Alive && v.Guard.Version == now })
 		b.converged(revision)
 	})

@@ -86,7 +86,7 @@ func TestStoppedAndKilled(t *testing.T) {
 	b := newInstalled(t)
 	b.dropIn("holdfast-agent", "[Service]\nWatchdogSec=3s\n")
 	b.dropIn("holdfast-guard", "[Service]\nWatchdogSec=3s\n")
-	b.write("/etc/holdfast/holdfast.yaml", strings.Replace(config, "window: 12s", "window: 25s", 1))
+	b.write("/etc/holdfast/holdfast.yaml", slowConfig)
 	b.sh("systemctl restart holdfast-guard holdfast-agent")
 	revision := b.status().Effective.Revision
 	fan := "off"

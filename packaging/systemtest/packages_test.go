@@ -137,6 +137,9 @@ guard:
     - {name: lamp-is-off, command: [/usr/local/bin/lamp-is-off], timeout: 2s}
 `
 
+// slowConfig is one with which a trial takes ten seconds at least.
+var slowConfig = strings.Replace(strings.Replace(config, "timeout: 2s", "timeout: 2s, soak: 10s", 1), "window: 12s", "window: 30s", 1)
+
 const lampIsOff = `#!/bin/bash
 exec 3<>/dev/tcp/127.0.0.1/8080 || exit 1
 printf 'GET /state HTTP/1.0\r\n\r\n' >&3

@@ -3,7 +3,7 @@
 package systemtest
 
 import (
-	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -54,12 +54,15 @@ func TestRights(t *testing.T) {
 	b.step("hardened", func() {
 		for unit, most := range exposure {
 			out := b.sh("systemd-analyze security --no-pager " + unit + ".service | tail -1")
-			figures := strings.Fields(out[strings.LastIndex(out, ":")+1:])
-			got, err := strconv.ParseFloat(figures[0], 64)
+			m := regexp.MustCompile(`level for \S+: ([0-9.]+)`).FindStringSubmatch(out)
+			if m == nil {
+				b.Fatalf("systemd-analyze security %s: %s", unit, out)
+			}
+			got, err := strconv.ParseFloat(m[1], 64)
 			if err != nil || got > most {
 				b.Errorf("%s: exposure %v (%v), want %v at most", unit, got, err, most)
 			}
-			fmt.Printf("%s: exposure %v\n", unit, got)
+			b.Logf("%s: exposure %v", unit, got)
 		}
 	})
 }
