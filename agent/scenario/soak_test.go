@@ -84,6 +84,7 @@ type soak struct {
 	offline   time.Duration   // the network stays cut until then
 	due       []change        // what ends the weather that there is
 	ledger    bootslot.Ledger
+	full      bool                     // the disk has been since the newest look
 	changed   map[bootslot.Digest]bool // what was last-known-good in the newest part of the history
 	nextOther int
 

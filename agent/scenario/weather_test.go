@@ -439,6 +439,7 @@ func (s *soak) fullDisk() error {
 	if err := s.start(processNames...); err != nil {
 		return err
 	}
+	s.full = true
 	if err := d.fill(); err != nil {
 		return err
 	}
