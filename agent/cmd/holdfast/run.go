@@ -114,6 +114,7 @@ type daemonProcess struct {
 	loadProblems []string
 	notes        []string
 	handler      atomic.Pointer[http.Handler]
+	started      chan struct{} // closed when there is a handler
 	// deviceWaits says that device settings or a profile have been read that an open trial keeps out until it has ended.
 	deviceWaits bool
 }
@@ -145,19 +146,25 @@ func (d *daemonProcess) load() error {
 	return nil
 }
 
+// startWait is how long a request waits for an agent that starts, as it has waited in the socket's queue for the process. Some only ask whether it
+// lives, and give up after askTime.
+const startWait = time.Second
+
 // serve opens the socket and answers with whatever handler is set. Without a socket the device is kept all the same.
 func (d *daemonProcess) serve(path string) (stop func()) {
-	starting := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		sock.Answer(w, http.StatusServiceUnavailable, sock.Error{Message: "the agent is starting"})
-	}))
-	d.handler.Store(&starting)
+	d.started = make(chan struct{})
 	l, err := sock.Listen(path)
 	if err != nil {
 		d.note("no socket: %v", err)
 		return func() {}
 	}
 	srv := sock.Server(context.Background(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		(*d.handler.Load()).ServeHTTP(w, r)
+		select {
+		case <-d.started:
+			(*d.handler.Load()).ServeHTTP(w, r)
+		case <-d.clock.After(startWait):
+			sock.Answer(w, http.StatusServiceUnavailable, sock.Error{Message: "the agent is starting"})
+		}
 	}))
 	go func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -212,7 +219,9 @@ func (d *daemonProcess) life(ctx context.Context, hup <-chan os.Signal, from *ag
 		Problems: append(append([]string(nil), d.notes...), d.loadProblems...),
 	}, from)
 	handler := a.Handler()
-	d.handler.Store(&handler)
+	if d.handler.Swap(&handler) == nil {
+		close(d.started)
+	}
 
 	inner, stop := context.WithCancel(ctx)
 	defer stop()
