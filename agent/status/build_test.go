@@ -166,15 +166,15 @@ func TestBuild(t *testing.T) {
 			}
 		}},
 		{name: "held", s: both(held, declared(bright, brightRev)),
-			summary: "Keeping last-known-good 1111111; lamp is held: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38); write 'retry: 1' to try again", more: func(t *testing.T, v View) {
+			summary: "Keeping last-known-good 1111111; lamp is held: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38); declare something else, or write 'retry: 1' to try again", more: func(t *testing.T, v View) {
 				if v.Decision.Kind != bootslot.Held || len(v.Decision.Held) != 1 || v.Decision.Forecast {
 					t.Errorf("decision %+v", v.Decision)
 				}
 			}},
 		{name: "held by an operator", s: both(marked(kept(), bootslot.CauseOperator), declared(bright, brightRev)),
-			summary: "Keeping last-known-good 1111111; lamp is held: 2222222 was rolled back by eva; write 'retry: 1' to try again"},
+			summary: "Keeping last-known-good 1111111; lamp is held: 2222222 was rolled back by eva; declare something else, or write 'retry: 1' to try again"},
 		{name: "mixed, waiting for the baseline", s: both(held, declared(bootslot.Release{Fields: device.Fields{"vent": "on", "lamp": "on"}}, "3333333c")),
-			summary: "Keeping last-known-good 1111111; 3333333 is to be tried (not-too-hot has held for 3 of 15 s), except that lamp is held: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38); write 'retry: 1' to try again"},
+			summary: "Keeping last-known-good 1111111; 3333333 is to be tried (not-too-hot has held for 3 of 15 s), except that lamp is held: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38); declare something else, or write 'retry: 1' to try again"},
 		{name: "waiting for the baseline", s: both(kept(), declared(bright, brightRev)), summary: "Keeping last-known-good 1111111; 2222222 is not tried yet: not-too-hot has held for 3 of 15 s"},
 		{name: "returning", s: both(returning, declared(bright, brightRev)), summary: "Returning to last-known-good 1111111: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38)"},
 		{name: "offline is fine", s: with(both(kept(), declared(good, goodRev)), func(s *Sources) {
@@ -226,14 +226,14 @@ func TestBuild(t *testing.T) {
 				}
 			}},
 		{name: "guard dead, something held", s: noGuard(held, agentOf(declared(bright, brightRev), good)),
-			summary: "Keeping last-known-good 1111111; lamp is held: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38); write 'retry: 1' to try again",
+			summary: "Keeping last-known-good 1111111; lamp is held: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38); declare something else, or write 'retry: 1' to try again",
 			notFine: "the guard is dead (it does not run): nothing new is tried", more: func(t *testing.T, v View) {
 				if v.Decision == nil || !v.Decision.Forecast {
 					t.Errorf("decision %+v", v.Decision)
 				}
 			}},
 		{name: "guard dead, an environment's mark does not count as lifted", s: noGuard(marked(kept(), bootslot.CauseEnvironment), agentOf(declared(bright, brightRev), good)),
-			summary: "Keeping last-known-good 1111111; lamp is held: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38), as last-known-good then did; write 'retry: 1' to try again",
+			summary: "Keeping last-known-good 1111111; lamp is held: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38), as last-known-good then did; declare something else, or write 'retry: 1' to try again",
 			notFine: "the guard is dead"},
 		{name: "guard dead in a trial", s: noGuard(trying(kept()), agentOf(declared(bright, brightRev), good)),
 			summary: "A trial of 2222222 is open and the guard does not answer; the device goes back to last-known-good 1111111", notFine: "the guard is dead", more: func(t *testing.T, v View) {
@@ -312,7 +312,7 @@ func TestBuild(t *testing.T) {
 				}
 			}},
 		{name: "its number is used up", s: both(spent(held, 4), func() *Declared { d := declared(bright, brightRev); d.Retry = 4; return d }()),
-			summary: "Keeping last-known-good 1111111; lamp is held: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38); raise retry: to 5 to try again"},
+			summary: "Keeping last-known-good 1111111; lamp is held: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38); declare something else, or raise retry: to 5 to try again"},
 		{name: "the fallback in a slot", s: both(rolledBack(), nil), summary: "Nothing is declared yet; keeping the fallback"},
 		{name: "a newer guard's ledger", s: both(newer(), declared(bright, brightRev)),
 			summary: "Keeping last-known-good 1111111; 2222222 is not tried yet: the ledger needs a guard that writes schema 2; this one writes 1",

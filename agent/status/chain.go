@@ -203,8 +203,8 @@ func (v *View) freeChain(c *Chain, p device.Profile, field string, events []boot
 	if v.Trial != nil && v.Phase == api.PhaseTrial && slices.Contains(v.Trial.Changed, field) {
 		t := v.Trial
 		c.Field.Revision = t.Candidate.Revision
-		c.say("%s is on trial %s: %s changes it from %s to %s, in attempt %d.", field, v.when(t.At), RevisionBy(t.Candidate.Revision, t.Candidate.Origin),
-			orElse(v.LastKnownGood.values()[field], "nothing"), orElse(c.Field.Effective, "nothing"), t.Attempt)
+		c.say("%s is on trial: %s changes it from %s to %s, in attempt %d, which began %s.", field, RevisionBy(t.Candidate.Revision, t.Candidate.Origin),
+			orElse(v.LastKnownGood.values()[field], "nothing"), orElse(c.Field.Effective, "nothing"), t.Attempt, v.when(t.At))
 		if len(t.Convicting) > 0 {
 			c.say("These checks must hold, or it is undone: %s.", strings.Join(t.Convicting, ", "))
 		}

@@ -205,7 +205,7 @@ func (v *View) heldWords() string {
 	}
 	out := fmt.Sprintf("%s %s held: %s", strings.Join(names, ", "), verb, strings.Join(whys, "; "))
 	if len(d.Marks) > 0 && d.RetryNumber > 0 {
-		out += fmt.Sprintf("; %s to try again", v.retryWords())
+		out += fmt.Sprintf("; declare something else, or %s to try again", v.retryWords())
 	}
 	return out
 }

@@ -97,7 +97,7 @@ func showStatus(p printer, b *board, v status.View) error {
 	case v.Phase != api.PhaseIdle || v.Decision != nil && len(v.Decision.Held) > 0:
 		headline = yellow
 	}
-	p.line("%s", p.paint(headline, v.Summary))
+	p.paragraph("", headline, v.Summary)
 	for _, d := range v.Details {
 		sign := painted("·")
 		if slices.Contains(v.NotFine, d) {

@@ -89,35 +89,58 @@ func shown(s string) string {
 	}, s)
 }
 
+// line writes a sentence, broken between words where a terminal ends; what is indented or painted stays as it is.
 func (p printer) line(format string, args ...any) {
+	whole := strings.HasPrefix(format, " ")
 	for i, a := range args {
 		if _, ours := a.(painted); ours {
+			whole = true
 			continue
 		}
 		if s := fmt.Sprint(a); shown(s) != s {
 			args[i] = shown(s)
 		}
 	}
-	text := fmt.Sprintf(format+"\n", args...)
+	text := fmt.Sprintf(format, args...)
 	if p.ascii {
 		text = inASCII.Replace(text)
 	}
-	io.WriteString(p.w, text)
+	if whole {
+		io.WriteString(p.w, text+"\n")
+		return
+	}
+	for t := range strings.SplitSeq(text, "\n") {
+		for _, l := range p.broken(t, p.width) {
+			io.WriteString(p.w, l+"\n")
+		}
+	}
+}
+
+// leastRoom is how many characters a line must have for its text to be broken into several.
+const leastRoom = 10
+
+// broken is text in lines of room characters at most, broken between words. It is one line if this is no terminal, or there is no room to speak of.
+func (p printer) broken(text string, room int) (lines []string) {
+	if p.width == 0 || room < leastRoom || utf8.RuneCountInString(text) <= room {
+		return []string{text}
+	}
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > room {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return append(lines, line)
 }
 
 // paragraph writes text behind a sign, broken between words where a terminal ends, the further lines below the first one's text.
 func (p printer) paragraph(sign painted, c paint, text string) {
 	indent := painted(strings.Repeat(" ", utf8.RuneCountInString(colours.ReplaceAllString(string(sign), ""))))
-	room := p.width - len(indent)
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if p.width > 0 && line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > room {
-			p.line("%s%s", sign, p.paint(c, line))
-			sign, line = indent, ""
-		}
-		line = strings.TrimSpace(line + " " + word)
+	for _, line := range p.broken(text, p.width-len(indent)) {
+		p.line("%s%s", sign, p.paint(c, line))
+		sign = indent
 	}
-	p.line("%s%s", sign, p.paint(c, line))
 }
 
 // colours are what paint writes.
@@ -129,14 +152,14 @@ const mostLines = 12
 // item writes a text of one or more lines behind a sign, the further ones below it.
 func (p printer) item(sign painted, text string) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	p.line("%s %s", sign, lines[0])
+	p.paragraph(sign+" ", plain, lines[0])
 	indent := strings.Repeat(" ", len(sign)-len(strings.TrimLeft(string(sign), " "))+4)
 	for i, l := range lines[1:] {
 		if i == mostLines {
 			p.line("%sand %d more lines, all of them in 'holdfast status --json'", indent, len(lines)-1-i)
 			break
 		}
-		p.line("%s%s", indent, l)
+		p.paragraph(painted(indent), plain, l)
 	}
 }
 
@@ -146,7 +169,7 @@ type cell struct {
 	paint paint
 }
 
-// table writes rows in columns as wide as their widest cell, the last one ragged.
+// table writes rows in columns as wide as their widest cell, the last one ragged, and broken into lines where a terminal ends.
 func (p printer) table(indent string, rows [][]cell) {
 	var widths []int
 	for _, r := range rows {
@@ -163,6 +186,12 @@ func (p printer) table(indent string, rows [][]cell) {
 	for _, r := range rows {
 		var b strings.Builder
 		b.WriteString(indent)
+		last, at := &r[len(r)-1], len(indent)
+		for _, w := range widths[:len(r)-1] {
+			at += w + 2
+		}
+		lines := p.broken(last.text, p.width-at)
+		last.text = lines[0]
 		gap := 0
 		for i, c := range r {
 			if c.text != "" { // trailing blanks are never written
@@ -173,6 +202,9 @@ func (p printer) table(indent string, rows [][]cell) {
 			gap += widths[i] - utf8.RuneCountInString(c.text) + 2
 		}
 		p.line("%s", painted(b.String()))
+		for _, l := range lines[1:] {
+			p.line("%s%s", painted(strings.Repeat(" ", at)), p.paint(last.paint, l))
+		}
 	}
 }
 

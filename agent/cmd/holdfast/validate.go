@@ -77,7 +77,7 @@ Exit code 0: all files are valid. 1: one is not.`,
 				}
 			} else {
 				p, e := newPrinter(cmd.OutOrStdout()), newPrinter(cmd.ErrOrStderr())
-				p.ascii, e.ascii = false, false // a file's name is to be found again as it is
+				p.ascii, e.ascii, p.width, e.width = false, false, 0, 0 // a file's name is to be found again as it is
 				for _, c := range all {
 					for _, err := range c.Errors {
 						e.line("%s", err)

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -572,6 +573,43 @@ func TestParagraph(t *testing.T) {
 	printer{w: &b}.paragraph("", plain, strings.Repeat("word ", 100))
 	if strings.Count(b.String(), "\n") != 1 {
 		t.Error("broken into lines though it is no terminal")
+	}
+}
+
+// TestNarrow: in 60 columns no word is broken, tables keep their columns, and what is piped is never broken.
+func TestNarrow(t *testing.T) {
+	t.Parallel()
+	for name, b := range liveBoards(t) {
+		for _, show := range []func(p printer, b *board, v status.View){
+			func(p printer, b *board, v status.View) { _ = showStatus(p, b, v) },
+			func(p printer, b *board, v status.View) {
+				for _, m := range v.Marks {
+					showMark(p, b, v, m)
+				}
+			},
+			func(p printer, b *board, v status.View) {
+				p.line("To try %s once more: %s", strings.Repeat("what is held ", 9), "do it.\nNow.")
+			},
+		} {
+			board := place{config: b.config}.open()
+			v := status.Build(board.sources(t.Context(), thoroughly))
+			var narrow, wide bytes.Buffer
+			show(printer{w: &narrow, width: 60}, &board, v)
+			show(printer{w: &wide}, &board, v)
+			for l := range strings.Lines(narrow.String()) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); n > 60 {
+					t.Errorf("%s: %d columns: %s", name, n, l)
+				}
+			}
+			if got, want := strings.Fields(narrow.String()), strings.Fields(wide.String()); !slices.Equal(got, want) {
+				t.Errorf("%s: other words:\n%s\n%s", name, narrow.String(), wide.String())
+			}
+		}
+	}
+	var b bytes.Buffer
+	printer{w: &b, width: 24}.table("  ", [][]cell{cells("a", "b", "one two three four"), cells("long", "", "five")})
+	if want := "  a     b  one two three\n           four\n  long     five\n"; b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
 	}
 }
 
