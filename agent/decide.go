@@ -142,8 +142,9 @@ func withoutGuard(m Memory, f Facts) (a Action, home device.Fields) {
 		home, until = record, m.Started+long
 		a = Action{Drives: status.DrivesRecord, Why: "there was no guard since the start; kept at last-known-good, from " + from}
 		wait = Action{Fields: home, Why: fmt.Sprintf("waiting for a guard, %v after the start at most; then it is kept at last-known-good, from %s", long, from)}
-	case f.Record != nil && f.Record.Generation > l.Generation:
-		// The guard's last word did not reach us. A release has passed, or somebody has rolled back from the one that the lease calls proven; or a trial
+	case f.Record != nil && (f.Record.Generation > l.Generation || f.Record.Generation == l.Generation && !record.Equal(l.Proven)):
+		// The guard's last word did not reach us. (With the same generation it is that of another run: the one before had used it up for a write that
+		// failed.) A release has passed, or somebody has rolled back from the one that the lease calls proven; or a trial
 		// was opened of which we know nothing else.
 		if home = record; f.Record.Trial {
 			until = m.SilentSince + bootslot.SilenceMax(f.Interval)

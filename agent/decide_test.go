@@ -57,14 +57,16 @@ func TestDecide(t *testing.T) {
 		{"guard silent, long trial, cycles of a minute", had(trial(1200)), Facts{Now: 1179 * s, Interval: time.Minute}, status.DrivesNot, candidate},
 		{"guard silent, long trial, three such cycles", had(trial(1200)), Facts{Now: 1180 * s, Interval: time.Minute}, status.DrivesProven, proven},
 		{"guard silent, what it once recorded does not count", had(idle), Facts{Now: 2000 * s, Record: &Record{6, recorded, false}}, status.DrivesProven, proven},
-		{"guard silent, it has recorded the lease", had(idle), Facts{Now: 2000 * s, Record: &Record{7, recorded, false}}, status.DrivesProven, proven},
+		{"guard silent, it has recorded the lease", had(idle), Facts{Now: 2000 * s, Record: &Record{7, proven, false}}, status.DrivesProven, proven},
+		{"guard silent, its next run has recorded something else under a generation that was used up", had(idle), Facts{Now: 1001 * s, Record: &Record{7, recorded, false}}, status.DrivesProven, recorded},
+		{"guard silent, it had used up a generation for what it could not record", had(idle), Facts{Now: 1001 * s, Record: &Record{6, recorded, false}}, status.DrivesProven, proven},
 		{"guard silent, its last word was not heard", had(idle), Facts{Now: 1001 * s, Record: &Record{8, recorded, false}}, status.DrivesProven, recorded},
 		{"guard silent, the trial has passed and that was not heard", had(trial(30)), Facts{Now: 1001 * s, Record: &Record{9, candidate, false}}, status.DrivesProven, candidate},
 
 		{"guard silent, no slot of its newer record is good", had(idle), Facts{Now: 1001 * s, Record: &Record{8, nil, false}}, status.DrivesProven, house.Fallback},
 		{"guard silent, it has opened a trial, which was not heard", silent(had(idle), 1001*s), Facts{Now: 1060 * s, Record: &Record{8, recorded, true}}, status.DrivesNot, recorded},
 		{"guard silent, it has opened a trial, a minute ago", silent(had(idle), 1001*s), Facts{Now: 1061 * s, Record: &Record{8, recorded, true}}, status.DrivesProven, recorded},
-		{"guard silent, the trial of its lease stands in the record", had(trial(30)), Facts{Now: 1029 * s, Record: &Record{8, recorded, true}}, status.DrivesNot, candidate},
+		{"guard silent, the trial of its lease stands in the record", had(trial(30)), Facts{Now: 1029 * s, Record: &Record{8, proven, true}}, status.DrivesNot, candidate},
 
 		{"just started, no guard", never, Facts{Now: 159 * s, Record: &Record{6, recorded, false}}, status.DrivesNot, recorded},
 		{"started a minute ago, no guard", never, Facts{Now: 160 * s, Record: &Record{6, recorded, false}}, status.DrivesRecord, recorded},
