@@ -1,7 +1,9 @@
 // Command suite runs one suite of tests and says what came of it: its time, its failures in full, and a line for each test that was left out with
 // what enables it. With CI=true leaving out is failing.
 //
-//	go run ./tools/suite NAME [go test arguments]
+//	go run ./tools/suite [-times] NAME [go test arguments]
+//
+// With -times it says of each test how long it took, as soon as it has passed.
 package main
 
 import (
@@ -25,13 +27,17 @@ type event struct {
 }
 
 func main() {
+	times := len(os.Args) > 1 && os.Args[1] == "-times"
+	if times {
+		os.Args = os.Args[1:]
+	}
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: suite NAME [go test arguments]")
+		fmt.Fprintln(os.Stderr, "usage: suite [-times] NAME [go test arguments]")
 		os.Exit(2)
 	}
 	name, args := os.Args[1], os.Args[2:]
 	start := time.Now()
-	s, err := run(args, os.Stdout)
+	s, err := run(args, os.Stdout, times)
 	took := time.Since(start).Round(time.Second)
 	leaveOut(name, s.skipped)
 	fmt.Printf("%s: %d passed, %d failed, %d skipped in %v\n", name, s.passed, s.failed, len(s.skipped), took)
@@ -70,7 +76,7 @@ type result struct {
 	skipped        []string
 }
 
-func run(args []string, out io.Writer) (result, error) {
+func run(args []string, out io.Writer, times bool) (result, error) {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
 	pipe, err := cmd.StdoutPipe()
@@ -80,14 +86,14 @@ func run(args []string, out io.Writer) (result, error) {
 	if err := cmd.Start(); err != nil {
 		return result{}, err
 	}
-	r := count(pipe, out)
+	r := count(pipe, out, times)
 	if err := cmd.Wait(); err != nil && r.failed == 0 {
 		return r, err
 	}
 	return r, nil
 }
 
-func count(in io.Reader, out io.Writer) result {
+func count(in io.Reader, out io.Writer, times bool) result {
 	var r result
 	said := map[string][]string{} // output of a test or package, until it is known to be needed
 	lines := bufio.NewScanner(in)
@@ -107,6 +113,9 @@ func count(in io.Reader, out io.Writer) result {
 		case "pass":
 			if e.Test != "" {
 				r.passed++
+				if times {
+					fmt.Fprintf(out, "%6.1f s  %s\n", e.Elapsed, strings.ReplaceAll(e.Test, "_", " "))
+				}
 			}
 			delete(said, key)
 		case "skip":
