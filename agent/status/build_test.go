@@ -171,6 +171,10 @@ func TestBuild(t *testing.T) {
 					t.Errorf("decision %+v", v.Decision)
 				}
 			}},
+		{name: "held, and the rest of the same revision is in force", s: both(held, declared(bright, goodRev)),
+			summary: "1111111 is in force in part; lamp is held: 2222222 failed not-too-hot (temperature is 41.2 °C, more than 38); declare something else, or write 'retry: 1' to try again"},
+		{name: "the rest is to be tried once more", s: both(kept(), declared(bright, goodRev)),
+			summary: "1111111 is in force in part; the rest of it is not tried yet: not-too-hot has held for 3 of 15 s"},
 		{name: "held by an operator", s: both(marked(kept(), bootslot.CauseOperator), declared(bright, brightRev)),
 			summary: "Keeping last-known-good 1111111; lamp is held: 2222222 was rolled back by eva; declare something else, or write 'retry: 1' to try again"},
 		{name: "mixed, waiting for the baseline", s: both(held, declared(bootslot.Release{Fields: device.Fields{"vent": "on", "lamp": "on"}}, "3333333c")),

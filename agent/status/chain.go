@@ -103,8 +103,12 @@ func (c *Chain) next(format string, args ...any) {
 // heldChain tells of a field that is kept at last-known-good.
 func (v *View) heldChain(c *Chain, p device.Profile, h bootslot.HeldField, events []bootslot.Event) {
 	c.Field.Held, c.Field.Revision = true, v.LastKnownGood.Revision
-	c.say("%s is held at %s, the value of last-known-good %s; %s declares %s.", h.Field, orElse(h.Keep, "nothing"), v.LastKnownGood.Name(),
-		v.declaredWords(), orElse(h.Want, "nothing"))
+	if v.partly() {
+		c.say("%s is held at %s, as before %s, which declares %s and is in force but for what is held.", h.Field, orElse(h.Keep, "nothing"), v.declaredWords(), orElse(h.Want, "nothing"))
+	} else {
+		c.say("%s is held at %s, the value of last-known-good %s; %s declares %s.", h.Field, orElse(h.Keep, "nothing"), v.LastKnownGood.Name(),
+			v.declaredWords(), orElse(h.Want, "nothing"))
+	}
 	m, ok := v.mark(h.Mark)
 	if !ok {
 		c.say("No mark holds it: its image is not fetched and hashed yet, or this board has no boot slots.")

@@ -102,7 +102,7 @@ func (v *View) situation() string {
 	case d != nil && len(d.Held) > 0 && d.Mixed && v.Declared != nil:
 		return fmt.Sprintf("%s, except that %s", v.mixedVerb(), v.heldWords())
 	case d != nil && len(d.Held) > 0:
-		return fmt.Sprintf("Keeping last-known-good %s; %s", lkg, v.heldWords())
+		return fmt.Sprintf("%s; %s", v.keeping(), v.heldWords())
 	case v.Declared == nil && !v.CloneKnown:
 		return fmt.Sprintf("Keeping %s; what is declared cannot be read", lkg)
 	case v.Declared == nil:
@@ -113,10 +113,24 @@ func (v *View) situation() string {
 			out += fmt.Sprintf(" (%q)", sub)
 		}
 		return out
+	case d != nil && v.partly():
+		return fmt.Sprintf("%s; the rest of it is not tried yet: %s", v.keeping(), v.Reason())
 	case d != nil:
-		return fmt.Sprintf("Keeping last-known-good %s; %s is not tried yet: %s", lkg, revision(v.Declared.Revision), v.Reason())
+		return fmt.Sprintf("%s; %s is not tried yet: %s", v.keeping(), revision(v.Declared.Revision), v.Reason())
 	}
 	return fmt.Sprintf("Keeping last-known-good %s; %s is declared and was not decided on yet", lkg, revision(v.Declared.Revision))
+}
+
+// partly reports whether what is in force came of the declared revision, and is not all of it.
+func (v *View) partly() bool {
+	return v.Declared != nil && v.Declared.Revision != "" && v.Declared.Revision == v.LastKnownGood.Revision && v.Declared.Digest != v.LastKnownGood.Digest
+}
+
+func (v *View) keeping() string {
+	if v.partly() {
+		return v.LastKnownGood.Name() + " is in force in part"
+	}
+	return "Keeping last-known-good " + v.LastKnownGood.Name()
 }
 
 // NobodyKeeps reports whether neither process can be at work on the device.
