@@ -68,11 +68,16 @@ func (v *View) FieldChain(p device.Profile, field string, events []bootslot.Even
 	return c, true
 }
 
-// MarkChain tells why a mark stands. False if there is none with that number.
+// MarkChain tells why a mark stands, or the one that it went into. False if there is none with that number.
 func (v *View) MarkChain(p device.Profile, id uint64, events []bootslot.Event) (Chain, bool) {
 	m, ok := v.mark(id)
 	if !ok {
-		return Chain{}, false
+		if m, ok = v.wentInto(id, events); !ok {
+			return Chain{}, false
+		}
+		c, _ := v.MarkChain(p, m.ID, events)
+		c.Sentences = slices.Insert(c.Sentences, 0, fmt.Sprintf("Mark %d was joined with mark %d, whose set its own contained.", id, m.ID))
+		return c, true
 	}
 	c := Chain{About: fmt.Sprintf("mark %d", id)}
 	v.markChain(&c, p, bootslot.Mark(m), events)
@@ -90,6 +95,19 @@ func (v *View) MarkChain(p device.Profile, id uint64, events []bootslot.Event) (
 		c.say("It holds nothing now: what is declared does not contain all of it.")
 	}
 	return c, true
+}
+
+// wentInto finds the mark that has the content for which the one with that number was made, going by the history.
+func (v *View) wentInto(id uint64, events []bootslot.Event) (mark, bool) {
+	for _, e := range slices.Backward(events) {
+		if e.Mark != id || e.Digest == "" || id == 0 {
+			continue
+		}
+		if i := slices.IndexFunc(v.Marks, func(m bootslot.Mark) bool { return slices.Contains(m.Candidates, e.Digest) }); i >= 0 {
+			return mark(v.Marks[i]), true
+		}
+	}
+	return mark{}, false
 }
 
 func (c *Chain) say(format string, args ...any) {

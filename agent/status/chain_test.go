@@ -57,6 +57,7 @@ func TestChain(t *testing.T) {
 		{"held by a mark, another revision declared, with the guard dead and no history", guardless(held, agentOf(declared(bright, "3333333c"), good)), "lamp", nil},
 		{"held by a mark, and the rest of the same revision is in force", running(held, declared(bright, goodRev)), "lamp", nil},
 		{"the mark itself", running(held, wanted), 6, failed},
+		{"a mark that went into it", running(held, wanted), 9, append(failed, bootslot.Event{Kind: bootslot.EventStands, Digest: bright.Digest(), Mark: 9})},
 		{"the environment's", running(readable(marked(kept(), bootslot.CauseEnvironment)), wanted), "lamp", nil},
 		{"an operator's", running(readable(marked(kept(), bootslot.CauseOperator)), wanted), "lamp", nil},
 		{"attempts used up", running(readable(marked(kept(), bootslot.CauseAttempts)), wanted), 6, nil},

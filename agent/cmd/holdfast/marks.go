@@ -57,7 +57,7 @@ Exit code 0: they are shown, be they none. 1: they cannot be read, or there is n
 				id, _ := strconv.ParseUint(args[0], 10, 64) // Args has looked at it
 				i := slices.IndexFunc(marks, func(m bootslot.Mark) bool { return m.ID == id })
 				if i < 0 {
-					return fmt.Errorf("there is no mark %d; 'holdfast marks' shows all", id)
+					return fmt.Errorf("there is no mark %d; 'holdfast marks' shows all, 'holdfast why %d' tells if it was joined with another", id, id)
 				}
 				marks = marks[i : i+1]
 			}
