@@ -23,6 +23,8 @@ const (
 	driveTimeouts = 15
 	// noticeTime is how long the device loop may take to see for itself that the lease has changed.
 	noticeTime = 100 * time.Millisecond
+	// cycleSlack is how much longer than that a cycle may take for all else: the guard's answers, a clone that is being written on a slow disk.
+	cycleSlack = 30 * time.Second
 	// stopTime is how long a cycle that was told to end may take for it.
 	stopTime = 3 * time.Second
 )
@@ -33,8 +35,9 @@ var errNoTarget = errors.New("nobody drives")
 // errOtherTarget stops a drive in mid-sequence: what it drives to is not what the device is to be any more.
 var errOtherTarget = errors.New("the target has changed; the next cycle takes it")
 
-// deviceLoop runs cycles, one at a time, each beside the loop itself: a device that hangs holds up its cycle, and neither the
-// heartbeat nor the watchdog.
+// deviceLoop runs cycles, one at a time, each beside the loop itself: a device that hangs holds up its cycle for as long as its time-outs last, and neither the
+// heartbeat nor the watchdog. A cycle that does not end by then hangs by itself: the guard hears nothing more and drives, the service manager hears nothing more
+// and starts this process anew.
 func (a *Agent) deviceLoop(ctx context.Context) error {
 	ck, every := a.o.Clock, a.o.Interval
 	var (
@@ -51,6 +54,7 @@ func (a *Agent) deviceLoop(ctx context.Context) error {
 	if a.o.WatchdogEvery > 0 {
 		watchdog = ck.After(0)
 	}
+	stuck := func() bool { return running && ck.Uptime()-began > driveTimeouts*a.o.Timeout+cycleSlack }
 	start := func(regular bool) {
 		var cctx context.Context
 		cctx, stop = context.WithCancel(ctx)
@@ -84,7 +88,9 @@ func (a *Agent) deviceLoop(ctx context.Context) error {
 			return nil
 		case <-watchdog:
 			watchdog = ck.After(a.o.WatchdogEvery)
-			a.o.Notify("WATCHDOG=1")
+			if !stuck() {
+				a.o.Notify("WATCHDOG=1")
+			}
 		case <-tick:
 			now := ck.Uptime()
 			if due += every; due <= now { // the clock jumped, or the board was asleep
@@ -92,11 +98,11 @@ func (a *Agent) deviceLoop(ctx context.Context) error {
 			}
 			tick = ck.After(due - now)
 			a.beReady()
-			if running {
+			if !running {
+				start(true)
+			} else if !stuck() {
 				a.beat(ctx)
-				continue
 			}
-			start(true)
 		case outOfDate := <-a.wakes:
 			if !running {
 				soon()

@@ -665,6 +665,48 @@ func TestReadyAndWatchdog(t *testing.T) {
 	}
 }
 
+// A cycle that does not end, though all that it waits for has a time-out, is no life: neither the guard nor the service manager counts on it.
+func TestACycleThatDoesNotEnd(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.dog = 5 * time.Second
+		w.start()
+		w.pass(time.Minute)
+		count := func() (beats, dogs int) {
+			w.guard.mu.Lock()
+			defer w.guard.mu.Unlock()
+			return len(w.guard.beats), w.notes.count("WATCHDOG=1")
+		}
+		w.clone.mu.Lock()
+		w.clone.slow = func() { <-w.clone.hang }
+		w.clone.mu.Unlock()
+		b0, d0 := count()
+		w.pass(time.Minute) // no longer than a cycle may take
+		b1, d1 := count()
+		if b1-b0 < 6 || d1-d0 < 11 {
+			t.Errorf("%d heartbeats and %d pings in the first minute of it, want them to go on", b1-b0, d1-d0)
+		}
+		w.pass(20 * time.Second)
+		b2, d2 := count()
+		w.pass(10 * time.Minute)
+		if b3, d3 := count(); b3 != b2 || d3 != d2 {
+			t.Errorf("%d heartbeats and %d pings after that, want none", b3-b2, d3-d2)
+		}
+	})
+}
+
+// One that takes its time goes on being alive when it has ended.
+func TestACycleThatTakesLong(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.dog = 5 * time.Second
+		w.clone.slow = func() { time.Sleep(50 * time.Second) } // a disk
+		w.start()
+		w.pass(10 * time.Minute)
+		if beats, dogs := len(w.guard.beats), w.notes.count("WATCHDOG=1"); beats < 70 || dogs < 118 {
+			t.Errorf("%d heartbeats and %d pings in ten minutes", beats, dogs)
+		}
+	})
+}
+
 func TestNextFetch(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

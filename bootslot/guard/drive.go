@@ -40,6 +40,7 @@ func (g *Guard) target(context.Context) (device.Target, error) {
 	defer g.mu.Unlock()
 	g.catchUp()
 	now := g.clock.Uptime()
+	g.driving = now
 	if g.driverNow(now) != bootslot.GuardDrives {
 		return device.Target{}, errNotOurs
 	}

@@ -234,7 +234,7 @@ func TestAStoppingGuardStartsNothing(t *testing.T) {
 	b.pass(20 * time.Second)
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
-	if err := b.g.Run(ctx, func() {}); err != nil {
+	if err := b.g.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	d := b.wish(0, "lamp", "on")

@@ -51,6 +51,10 @@ type Options struct {
 	CheckFolders []string
 	// AgentUID is the only user from whom wishes and heartbeats are taken.
 	AgentUID uint32
+	// Notify tells the service manager (sd_notify); nil for nobody.
+	Notify func(state string)
+	// WatchdogEvery is how often it wants to hear WATCHDOG=1, 0 for never.
+	WatchdogEvery time.Duration
 }
 
 // Guard is the process's state.
@@ -108,11 +112,17 @@ type Guard struct {
 	changed     chan struct{} // closed and replaced at each change
 	lastOutlook string
 	stopping    bool // nothing is started any more
+
+	observing, driving time.Duration // uptime of the last sign of life of observe and drive
+	line               string        // what the service manager was told last
 }
 
 // New opens the ledger, settles what a power cut has left open, and returns a guard that is ready to Run. An error means that another guard is at
 // work, or that the ledger cannot even be looked for; a disk that cannot be written is no error.
 func New(o Options) (*Guard, error) {
+	if o.Notify == nil {
+		o.Notify = func(string) {}
+	}
 	g := &Guard{opts: o, clock: o.Clock, log: o.Log, profile: o.Profile, instance: newInstance(), kick: make(chan struct{}, 1),
 		look: make(chan struct{}, 1), unhealthy: map[string]*illness{}, telling: map[string]telling{}, states: map[string]*checkState{},
 		problems: map[string]string{}, noticed: map[string]time.Duration{}, changed: make(chan struct{})}
@@ -428,25 +438,78 @@ func freeBytes(path string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
-// Run works until ctx ends. alive is called once per tick, for the service manager's watchdog.
-func (g *Guard) Run(ctx context.Context, alive func()) error {
+// Run works until ctx ends. The service manager is told that the guard is ready when its loops run: device and agent may be there or not.
+func (g *Guard) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	g.mu.Lock()
+	g.observing, g.driving = g.clock.Uptime(), g.clock.Uptime()
+	g.mu.Unlock()
 	wg.Go(func() { g.checks.Run(ctx) })
 	wg.Go(func() { g.observe(ctx) })
 	wg.Go(func() { g.drive(ctx) })
-	for {
+	g.opts.Notify("READY=1")
+	var ping <-chan time.Time
+	if g.opts.WatchdogEvery > 0 {
+		ping = g.clock.After(0)
+	}
+	for tick := g.clock.After(g.interval()); ; {
 		select {
 		case <-ctx.Done():
+			g.opts.Notify("STOPPING=1")
 			g.mu.Lock()
 			g.stopping = true // a wish may still be on its way
 			g.mu.Unlock()
 			g.goodbye("the guard was told to stop")
 			return nil
-		case <-g.clock.After(g.interval()):
+		case <-ping:
+			ping = g.clock.After(g.opts.WatchdogEvery)
+			if g.alive() {
+				g.opts.Notify("WATCHDOG=1")
+			}
+		case <-tick:
+			g.tick()
+			g.tellManager()
+			tick = g.clock.After(g.interval())
 		}
-		g.tick()
-		alive()
+	}
+}
+
+// alive reports whether observe and drive come round. All that they wait for has a time-out, so a device that hangs is no reason why they should not; whoever
+// asks has the mutex, so nobody keeps that for ever; and the tick is this very loop.
+func (g *Guard) alive() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.clock.Uptime()-min(g.observing, g.driving) <= g.cfg.Device.Interval+roundTimeouts*g.cfg.Device.Timeout+roundSlack
+}
+
+// How long after its pause a loop may go without a sign of life: the device's time-outs between two of them, with their repetitions, and what a ledger that is
+// written on a slow disk holds up.
+const (
+	roundTimeouts = 10
+	roundSlack    = 30 * time.Second
+)
+
+// tellManager gives the service manager one line (STATUS=) when it has changed.
+func (g *Guard) tellManager() {
+	g.mu.Lock()
+	name := "the fallback"
+	if g.ledger.HasGood() {
+		if name = g.ledger.Slots[g.ledger.Active].Revision; name == "" {
+			name = g.ledger.Slots[g.ledger.Active].Digest.Short()
+		}
+	}
+	line := fmt.Sprintf("last-known-good is %.12s, driver %s", name, g.driverNow(g.clock.Uptime()))
+	if p := g.phase(); p == api.PhaseTrial {
+		line += fmt.Sprintf(", a trial of %.12s runs", g.ledger.Trial.Revision)
+	} else if p != api.PhaseIdle {
+		line += ", " + string(p)
+	}
+	changed := line != g.line
+	g.line = line
+	g.mu.Unlock()
+	if changed {
+		g.opts.Notify("STATUS=" + line)
 	}
 }
 

@@ -79,6 +79,7 @@ func (g *Guard) readings() bootslot.Readings {
 func (g *Guard) observe(ctx context.Context) {
 	for {
 		g.mu.Lock()
+		g.observing = g.clock.Uptime()
 		client, pause := g.client, g.cfg.Device.Interval
 		if g.fast() {
 			pause = g.cfg.Guard.Interval

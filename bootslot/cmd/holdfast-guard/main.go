@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
-	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
@@ -86,7 +85,12 @@ func run(log *slog.Logger, path, share, agent string, checkDirs []string) error 
 	if lerr == nil {
 		defer lock.Close()
 	}
-	g, err := guard.New(guard.Options{Config: *cfg, Profile: profile, Clock: ck, Log: log, Version: version, CheckFolders: checkDirs, AgentUID: uid})
+	watchdog, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		watchdog = 0
+	}
+	g, err := guard.New(guard.Options{Config: *cfg, Profile: profile, Clock: ck, Log: log, Version: version, CheckFolders: checkDirs, AgentUID: uid,
+		Notify: func(state string) { notify(log, state) }, WatchdogEvery: watchdog / 2})
 	if err != nil {
 		return err
 	}
@@ -121,9 +125,7 @@ func run(log *slog.Logger, path, share, agent string, checkDirs []string) error 
 	}()
 
 	log.Info("guard started", "event", journal.Started, "version", version, "device", cfg.Device.URL, "socket", cfg.GuardSocket())
-	notify(log, daemon.SdNotifyReady)
-	err = g.Run(ctx, watchdog(log))
-	notify(log, daemon.SdNotifyStopping)
+	err = g.Run(ctx)
 	<-served
 	log.Info("guard stopped", "event", journal.Stopped)
 	return err
@@ -161,21 +163,5 @@ func agentUID(name string) (uint32, error) {
 func notify(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("the service manager cannot be told", "event", journal.ServiceManager, "state", state, "error", err)
-	}
-}
-
-// watchdog returns what is called once per tick: it pings the service manager at most twice per watchdog interval.
-func watchdog(log *slog.Logger) func() {
-	every, err := daemon.SdWatchdogEnabled(false)
-	if err != nil || every == 0 {
-		return func() {}
-	}
-	var last time.Time
-	return func() {
-		if time.Since(last) < every/2 {
-			return
-		}
-		last = time.Now()
-		notify(log, daemon.SdNotifyWatchdog)
 	}
 }
