@@ -98,8 +98,18 @@ func TestWatchdogOfWhatIsAlive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, m, stop := watched(t, how[0], how[1])
-			m.comes(t, name, 100) // a second: ten of the device's time-outs
+			g, m, stop := watched(t, how[0], how[1])
+			m.comes(t, name, 1)
+			signs := func() (observing, driving time.Duration) {
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				return g.observing, g.driving
+			}
+			o, d := signs()
+			m.comes(t, name, 200) // two seconds: twenty of the device's time-outs
+			if o2, d2 := signs(); o2 <= o || d2 <= d {
+				t.Errorf("signs of life: %v and %v, then %v and %v", o, d, o2, d2)
+			}
 			stop()
 			m.mu.Lock()
 			first, last := m.said[0], m.said[len(m.said)-1]
@@ -138,6 +148,20 @@ func TestWatchdogOfWhatHangs(t *testing.T) {
 		quiet(t, m)
 		g.mu.Unlock()
 		m.comes(t, "when it is given back", 10)
+	})
+	t.Run("loops", func(t *testing.T) {
+		t.Parallel()
+		g, m, _ := watched(t, "http://127.0.0.1:1", "10ms")
+		m.comes(t, "before", 10)
+		late := func(d time.Duration) {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.cfg.Device.Timeout += d
+		}
+		late(-time.Hour) // as if they had been away for as long
+		quiet(t, m)
+		late(time.Hour)
+		m.comes(t, "when they come round again", 10)
 	})
 	b := newBench(t, "")
 	loops := map[string]func(){

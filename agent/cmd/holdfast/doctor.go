@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -57,8 +58,8 @@ func newDoctor(where *place) *cobra.Command {
 		Use:   "doctor",
 		Short: "Look for everything that could make the safety net fail, and say how to mend it",
 		Long: `Examine everything that the safety net stands on, and say of each what was found and what to do:
-both processes and their sockets, rights, the state folder and its disk, the record and its second
-copy, the clone, configuration, checks, the device, the clock, the repository and the files with
+both processes, their units and sockets, rights, the state folder and its disk, the record and its
+second copy, the clone, configuration, checks, the device, the clock, the repository and the files with
 credentials, what is held, the hardware watchdog, the log. It changes nothing. Run it as root: what
 this user may not see is told as unknown.
 
@@ -72,7 +73,7 @@ Exit code 0: no problem was found. 1: there is one. 2: misuse.`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := where.open()
-			d := examination{b: &b, system: "/", folders: filepath.SplitList(folders)}
+			d := examination{b: &b, system: "/", folders: filepath.SplitList(folders), systemctl: systemctl}
 			found := d.examine(cmd.Context())
 			e := examined{Fine: !slices.ContainsFunc(found, func(f finding) bool { return f.State == foundProblem }), Findings: found}
 			var err error
@@ -97,10 +98,14 @@ type examination struct {
 	b       *board
 	system  string // the root of /sys, /dev and /var/log: another one in tests
 	folders []string
+	// systemctl asks systemd, and is not called where that does not run.
+	systemctl func(ctx context.Context, args ...string) (string, error)
 
 	s     status.Sources
 	v     status.View
 	found []finding
+
+	runtimeWatchdog string // of systemd, "" if it does not say
 }
 
 func (d *examination) add(state findingState, check, fix, format string, args ...any) {
@@ -114,7 +119,9 @@ func (d *examination) examine(ctx context.Context) []finding {
 	if g := d.s.Guard; g != nil && len(g.CheckFolders) > 0 {
 		d.folders = g.CheckFolders
 	}
-	for _, look := range []func(){d.processes, d.service, d.sockets, d.ownProblems, d.stateFolder, d.record, d.slots, d.marks, d.device, d.checks, d.checkFiles,
+	units, runtimeWatchdog := d.askSystemd(ctx)
+	d.runtimeWatchdog = runtimeWatchdog
+	for _, look := range []func(){d.processes, d.service, func() { d.units(units) }, d.sockets, d.ownProblems, d.stateFolder, d.record, d.slots, d.marks, d.device, d.checks, d.checkFiles,
 		d.suspension, d.wallClock, d.repository, d.credentials, d.watchdog, d.log, d.bootGate} {
 		look()
 	}
@@ -149,7 +156,7 @@ func (d *examination) processes() {
 
 // service finds out whether somebody starts agent and guard anew.
 func (d *examination) service() {
-	if _, err := os.Stat(filepath.Join(d.system, "run/systemd/system")); err != nil {
+	if !d.hasSystemd() {
 		d.add(foundUnknown, "service manager", "", "systemd does not run here: whether somebody starts agent and guard anew cannot be told")
 		return
 	}
@@ -165,6 +172,115 @@ func (d *examination) service() {
 			d.add(foundWarning, "service manager", "run it as a service with Restart=always", "the %s was started by hand: nobody starts it anew when it ends", name)
 		default:
 			d.add(foundFine, "service manager", "", "the %s is a service", name)
+		}
+	}
+}
+
+func (d *examination) hasSystemd() bool {
+	_, err := os.Stat(filepath.Join(d.system, "run/systemd/system"))
+	return err == nil
+}
+
+// systemctl asks systemd. It needs no bus for root, and is bounded: a manager that hangs is told as that.
+func systemctl(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "systemctl", args...).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		err = errors.New(strings.TrimSpace(string(exit.Stderr)))
+	}
+	return string(out), err
+}
+
+// unitProperties are what is asked of a unit (systemctl(1), show; org.freedesktop.systemd1(5)).
+const unitProperties = "Id,LoadState,UnitFileState,ActiveState,SubState,Result,ConditionResult,NRestarts,WatchdogUSec,NeedDaemonReload,DropInPaths"
+
+// unit is what systemd says of one.
+type unit map[string]string
+
+// askSystemd returns what systemd says of the units that there are, by name, and its RuntimeWatchdogSec; nothing where it does not run.
+func (d *examination) askSystemd(ctx context.Context) (units map[string]unit, runtimeWatchdog string) {
+	if !d.hasSystemd() {
+		return nil, ""
+	}
+	out, err := d.systemctl(ctx, "show", "--property="+unitProperties, "--", "holdfast-guard.service", "holdfast-agent.service", "holdfast-guard.socket", "holdfast-agent.socket")
+	if err != nil {
+		d.add(foundUnknown, "units", "run as root", "systemd does not say how they are: %v", err)
+		return nil, ""
+	}
+	units = map[string]unit{}
+	for block := range strings.SplitSeq(strings.TrimSpace(out), "\n\n") {
+		u := unit{}
+		for line := range strings.SplitSeq(block, "\n") {
+			key, value, _ := strings.Cut(line, "=")
+			u[key] = value
+		}
+		if u["LoadState"] != "not-found" {
+			units[u["Id"]] = u
+		}
+	}
+	out, err = d.systemctl(ctx, "show", "--property=RuntimeWatchdogUSec", "--value")
+	if err == nil {
+		runtimeWatchdog = strings.TrimSpace(out)
+	}
+	return units, runtimeWatchdog
+}
+
+// units looks whether systemd starts agent and guard at each boot and whenever they end, and whether they are what is installed.
+func (d *examination) units(units map[string]unit) {
+	if len(units) == 0 {
+		return // somebody else starts them; whether they live is told already
+	}
+	for _, who := range []string{"guard", "agent"} {
+		name := "holdfast-" + who + ".service"
+		u, there := units[name]
+		well := true
+		not := func(state findingState, fix, format string, args ...any) {
+			well = false
+			d.add(state, name, fix, format, args...)
+		}
+		look := "journalctl -u " + name + " -n 50 says why"
+		switch {
+		case !there || u["LoadState"] != "loaded" && u["LoadState"] != "masked":
+			not(foundProblem, "install the package again: apt install --reinstall holdfast", "it cannot be loaded: nobody starts the %s", who)
+			continue
+		case u["LoadState"] == "masked":
+			not(foundProblem, "systemctl unmask "+name+" && systemctl enable --now "+name, "it is masked: nobody starts the %s", who)
+			continue
+		case u["UnitFileState"] != "enabled":
+			not(foundProblem, "systemctl enable "+name, "it is %s: after the next boot there is no %s", cmp.Or(u["UnitFileState"], "not enabled"), who)
+		}
+		switch active, sub := u["ActiveState"], u["SubState"]; {
+		case active == "failed":
+			not(foundProblem, look+". Then systemctl reset-failed "+name+" && systemctl start "+name, "systemd has given it up: %s", cmp.Or(u["Result"], "it failed"))
+		case strings.HasPrefix(sub, "auto-restart"):
+			not(foundProblem, look+". The version before: systemctl start holdfast-previous@"+who, "it ends again and again, and waits to be started anew; so far %s times", cmp.Or(u["NRestarts"], "some"))
+		case active == "inactive" && u["ConditionResult"] == "no":
+			not(foundProblem, "write /etc/holdfast/holdfast.yaml, then systemctl start "+name, "it was not started: there is no configuration")
+		case active == "inactive":
+			not(foundProblem, "systemctl start "+name, "somebody has stopped it: there is no %s until the next boot", who)
+		case active == "activating":
+			not(foundWarning, look, "it is still starting")
+		case u["NRestarts"] != "" && u["NRestarts"] != "0":
+			not(foundWarning, look, "it has ended by itself, and was started anew, %s times", u["NRestarts"])
+		}
+		if strings.Contains(u["DropInPaths"], "/"+name+".d/previous.conf") {
+			not(foundWarning, "upgrade to a version that starts; the next boot, too, tries the installed one", "the %s runs the binary from before the last upgrade: the installed one did not start", who)
+		}
+		if w := u["WatchdogUSec"]; w == "0" || w == "infinity" {
+			not(foundWarning, "take WatchdogSec= out of the drop-in that sets it: systemctl cat "+name, "it has no WatchdogSec=: a hung %s is not started anew", who)
+		}
+		if u["NeedDaemonReload"] == "yes" {
+			not(foundWarning, "systemctl daemon-reload && systemctl restart "+name, "its files were changed since it was loaded")
+		}
+		if well {
+			d.add(foundFine, name, "", "enabled and active")
+		}
+		socket := "holdfast-" + who + ".socket"
+		if s, there := units[socket]; !there || s["ActiveState"] != "active" || s["UnitFileState"] != "enabled" {
+			d.add(foundWarning, socket, "systemctl enable "+socket+" && systemctl restart "+socket+" "+name, "it is %s: while the %s restarts, whoever asks is refused",
+				cmp.Or(map[bool]string{true: "not enabled"}[there && s["ActiveState"] == "active"], "not active"), who)
 		}
 	}
 }
@@ -506,8 +622,10 @@ func (d *examination) credentials() {
 			d.add(foundUnknown, "credentials", "run as root", "%s: %v", f.key, err)
 		case err != nil:
 			d.add(foundProblem, "credentials", "create it, or take "+f.key+" out of the configuration", "%s: %v", f.key, err)
-		case f.secret && fi.Mode().Perm()&0o004 != 0:
+		case f.secret && fi.Mode().Perm()&0o004 != 0 && !inClosedFolder(f.path):
 			d.add(foundProblem, "credentials", "chmod o-r "+f.path, "anybody may read %s (%s)", f.path, f.key)
+		case f.secret && fi.Mode().Perm()&0o044 != 0:
+			d.add(foundWarning, "credentials", "chmod go-r "+f.path+", if both services can read it then", "others than its owner may read %s (%s): the %s", f.path, f.key, groupOf(fi))
 		case fi.Mode().Perm()&0o002 != 0:
 			d.add(foundProblem, "credentials", "chmod o-w "+f.path, "anybody may write to %s (%s)", f.path, f.key)
 		default:
@@ -517,6 +635,16 @@ func (d *examination) credentials() {
 	if ok > 0 {
 		d.add(foundFine, "credentials", "", "%d files, none readable by others", ok)
 	}
+}
+
+// inClosedFolder reports whether no stranger gets as far as path, whatever its own mode.
+func inClosedFolder(path string) bool {
+	for dir := filepath.Dir(path); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+		if fi, err := os.Stat(dir); err == nil && fi.Mode().Perm()&0o001 == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // watchdog looks for the hardware's (Documentation/watchdog/sysfs.rst): a kernel that hangs is reset by nothing else.
@@ -530,13 +658,20 @@ func (d *examination) watchdog() {
 		b, _ := os.ReadFile(filepath.Join(dog, name))
 		return strings.TrimSpace(string(b))
 	}
+	feeds := d.runtimeWatchdog != "" && d.runtimeWatchdog != "0" && d.runtimeWatchdog != "infinity"
 	for _, dog := range dogs {
 		name := cmp.Or(read(dog, "identity"), filepath.Base(dog))
-		switch read(dog, "state") {
-		case "active":
+		switch state := read(dog, "state"); {
+		case state == "active" && feeds:
+			d.add(foundFine, "hardware watchdog", "", "%s, it bites after %s s; systemd feeds it", name, cmp.Or(read(dog, "timeout"), "?"))
+		case state == "active":
 			d.add(foundFine, "hardware watchdog", "", "%s, it bites after %s s", name, cmp.Or(read(dog, "timeout"), "?"))
-		case "inactive":
-			d.add(foundWarning, "hardware watchdog", "RuntimeWatchdogSec= in systemd's system.conf", "%s is there, and nobody has started it", name)
+		case state == "inactive":
+			d.add(foundWarning, "hardware watchdog", "RuntimeWatchdogSec=30s in /etc/systemd/system.conf, then systemctl daemon-reexec", "%s is there, and nobody has started it", name)
+		case feeds: // a kernel without CONFIG_WATCHDOG_SYSFS
+			d.add(foundFine, "hardware watchdog", "", "%s; systemd feeds it, RuntimeWatchdogSec=%s", name, d.runtimeWatchdog)
+		case d.runtimeWatchdog != "":
+			d.add(foundWarning, "hardware watchdog", "RuntimeWatchdogSec=30s in /etc/systemd/system.conf, then systemctl daemon-reexec", "%s is there, and systemd does not feed it", name)
 		default:
 			d.add(foundUnknown, "hardware watchdog", "", "%s is there; whether it runs cannot be told", name)
 		}

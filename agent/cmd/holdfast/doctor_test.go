@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -130,12 +133,20 @@ func TestDoctor(t *testing.T) {
 		}, want: []string{"problem guard: going on with the last valid copy", "SIGHUP", "problem agent: the guard does not take", "--agent-user"}},
 		{name: "a token that anybody may read", live: func(t *testing.T, b boardDir, lf *life) {
 			put(t, b.path("token"), "x", 0o644)
+			os.Chmod(b.dir, 0o755)
 			b.write("holdfast.yaml", "device: {url: 'http://127.0.0.1:9', tokenFile: "+b.path("token")+"}\nrepository: {url: '/nonexistent', tokenFile: "+b.path("gone")+"}\nstate: "+b.dir+"/state\nrun: "+b.dir+"/run\n")
 		}, want: []string{"problem credentials: anybody may read " + "DIR/token (device.tokenFile)", "problem credentials: repository.tokenFile"}},
 		{name: "a token that the group may read", live: func(t *testing.T, b boardDir, lf *life) {
 			put(t, b.path("token"), "x", 0o640)
 			b.write("holdfast.yaml", "device: {url: 'http://127.0.0.1:9', tokenFile: "+b.path("token")+"}\nrepository: {url: '/nonexistent'}\nstate: "+b.dir+"/state\nrun: "+b.dir+"/run\n")
-		}, fine: true, want: []string{"ok credentials: 1 files"}},
+		}, fine: true, want: []string{"warning credentials: others than its owner may read DIR/token (device.tokenFile): the group", "chmod go-r"}},
+		{name: "a token as it should be, and one in a closed folder", live: func(t *testing.T, b boardDir, lf *life) {
+			put(t, b.path("token"), "x", 0o600)
+			put(t, b.path("closed", "token"), "x", 0o644)
+			os.Chmod(b.dir, 0o755)
+			os.Chmod(b.path("closed"), 0o700)
+			b.write("holdfast.yaml", "device: {url: 'http://127.0.0.1:9', tokenFile: "+b.path("token")+"}\nrepository: {url: '/nonexistent', tokenFile: "+b.path("closed", "token")+"}\nstate: "+b.dir+"/state\nrun: "+b.dir+"/run\n")
+		}, fine: true, want: []string{"ok credentials: 1 files", "warning credentials: (repository.tokenFile)"}},
 		{name: "a full disk", live: configure("guard: {diskFloor: 1000000GiB}\n"), want: []string{"problem state folder: below 1000000 GiB nothing new is tried"}},
 		{name: "open folders", live: func(*testing.T, boardDir, *life) {}, files: func(t *testing.T, b boardDir) {
 			os.Chmod(b.path("run"), 0o777)
@@ -200,7 +211,9 @@ func TestDoctor(t *testing.T) {
 
 func (b boardDir) examine() []finding {
 	board := place{config: b.config}.open()
-	d := examination{b: &board, system: b.path("system"), folders: []string{b.path("check.d")}}
+	d := examination{b: &board, system: b.path("system"), folders: []string{b.path("check.d")}, systemctl: func(context.Context, ...string) (string, error) {
+		return "", errors.New("no bus")
+	}}
 	return d.examine(b.t.Context())
 }
 
@@ -208,6 +221,118 @@ func tellFindings(found []finding) string {
 	var out bytes.Buffer
 	showExamined(printer{w: &out}, examined{Findings: found})
 	return out.String()
+}
+
+// unitsOf is what `systemctl show` says of the units of a board that is well, with changes such as "holdfast-guard.service NRestarts=3".
+func unitsOf(changes ...string) string {
+	var blocks []string
+	for _, name := range []string{"holdfast-guard.service", "holdfast-agent.service", "holdfast-guard.socket", "holdfast-agent.socket"} {
+		block := "Id=" + name + "\nLoadState=loaded\nUnitFileState=enabled\nActiveState=active\nSubState=running\nResult=success\nConditionResult=yes\nNeedDaemonReload=no\nDropInPaths=\n"
+		if strings.HasSuffix(name, ".service") {
+			block += "NRestarts=0\nWatchdogUSec=30s\n"
+		}
+		for _, c := range changes {
+			if of, change, _ := strings.Cut(c, " "); of == name {
+				key, _, _ := strings.Cut(change, "=")
+				block = regexp.MustCompile("(?m)^"+key+"=.*$").ReplaceAllLiteralString(block, change)
+			}
+		}
+		blocks = append(blocks, block)
+	}
+	return strings.Join(blocks, "\n")
+}
+
+// TestDoctorsUnits: what systemd says of the services, and what is found of it.
+func TestDoctorsUnits(t *testing.T) {
+	t.Parallel()
+	const guard, agent = "holdfast-guard.service", "holdfast-agent.service"
+	well := []string{"ok " + guard + ": enabled and active", "ok " + agent + ": enabled and active"}
+	for _, tt := range []struct {
+		name    string
+		changes []string
+		want    []string // "state check: part > part of the fix"; ok ones are left out but for a board that is well
+	}{
+		{"well", nil, well},
+		{"disabled", []string{guard + " UnitFileState=disabled"}, []string{"problem " + guard + ": it is disabled: after the next boot there is no guard > systemctl enable holdfast-guard.service"}},
+		{"masked", []string{agent + " LoadState=masked"}, []string{"problem " + agent + ": it is masked: nobody starts the agent > systemctl unmask"}},
+		{"broken", []string{agent + " LoadState=bad-setting"}, []string{"problem " + agent + ": it cannot be loaded > --reinstall"}},
+		{"one is gone", []string{agent + " LoadState=not-found"}, []string{"problem " + agent + ": it cannot be loaded > --reinstall"}},
+		{"given up", []string{guard + " ActiveState=failed", guard + " Result=start-limit-hit"}, []string{"problem " + guard + ": systemd has given it up: start-limit-hit > reset-failed"}},
+		{"crash loop", []string{agent + " ActiveState=activating", agent + " SubState=auto-restart", agent + " NRestarts=17"}, []string{"problem " + agent + ": it ends again and again, and waits to be started anew; so far 17 times > holdfast-previous@agent"}},
+		{"not configured", []string{agent + " ActiveState=inactive", agent + " ConditionResult=no"}, []string{"problem " + agent + ": there is no configuration > /etc/holdfast/holdfast.yaml"}},
+		{"stopped", []string{agent + " ActiveState=inactive"}, []string{"problem " + agent + ": somebody has stopped it > systemctl start holdfast-agent.service"}},
+		{"starting", []string{agent + " ActiveState=activating", agent + " SubState=start"}, []string{"warning " + agent + ": it is still starting"}},
+		{"restarted", []string{guard + " NRestarts=2"}, []string{"warning " + guard + ": it has ended by itself, and was started anew, 2 times > journalctl -u holdfast-guard.service"}},
+		{"previous", []string{guard + " DropInPaths=/run/systemd/system/holdfast-guard.service.d/previous.conf"},
+			[]string{"warning " + guard + ": the guard runs the binary from before the last upgrade > upgrade to a version that starts"}},
+		{"a drop-in of the operator's", []string{guard + " DropInPaths=/etc/systemd/system/holdfast-guard.service.d/override.conf"}, well},
+		{"no watchdog", []string{guard + " WatchdogUSec=0", agent + " WatchdogUSec=infinity"}, []string{"warning " + guard + ": a hung guard is not started anew > WatchdogSec=", "warning " + agent + ": a hung agent"}},
+		{"changed", []string{agent + " NeedDaemonReload=yes"}, []string{"warning " + agent + ": its files were changed > daemon-reload"}},
+		{"socket", []string{"holdfast-agent.socket ActiveState=failed", "holdfast-guard.socket UnitFileState=disabled"}, append([]string{"warning holdfast-agent.socket: it is not active > restart holdfast-agent.socket holdfast-agent.service", "warning holdfast-guard.socket: it is not enabled"}, well...)},
+		{"none", []string{guard + " LoadState=not-found", agent + " LoadState=not-found", "holdfast-guard.socket LoadState=not-found", "holdfast-agent.socket LoadState=not-found"}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := examination{system: t.TempDir(), systemctl: func(_ context.Context, args ...string) (string, error) {
+				if slices.Contains(args, "--value") {
+					return "30s\n", nil
+				}
+				return unitsOf(tt.changes...), nil
+			}}
+			if err := os.MkdirAll(filepath.Join(d.system, "run/systemd/system"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			units, runtime := d.askSystemd(t.Context())
+			d.units(units)
+			if runtime != "30s" {
+				t.Errorf("RuntimeWatchdogSec is %q", runtime)
+			}
+			for _, w := range tt.want {
+				says, fix, _ := strings.Cut(w, " > ")
+				head, part, _ := strings.Cut(says, ": ")
+				i := slices.IndexFunc(d.found, func(f finding) bool {
+					return string(f.State)+" "+f.Check == head && strings.Contains(f.Says, part) && strings.Contains(f.Fix, fix)
+				})
+				if i < 0 {
+					t.Errorf("not found: %s\n%s", w, tellFindings(d.found))
+					continue
+				}
+				d.found = slices.Delete(d.found, i, i+1)
+			}
+			for _, f := range d.found {
+				if f.State != foundFine {
+					t.Errorf("nobody asked for %+v", f)
+				}
+			}
+		})
+	}
+}
+
+// TestDoctorsHardwareWatchdog: what the kernel and systemd say together.
+func TestDoctorsHardwareWatchdog(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		state, runtime string
+		want           findingState
+		says           string
+	}{
+		{"active", "30s", foundFine, "systemd feeds it"}, {"active", "0", foundFine, "it bites"}, {"active", "", foundFine, "it bites"},
+		{"inactive", "0", foundWarning, "nobody has started it"}, {"", "30s", foundFine, "RuntimeWatchdogSec=30s"},
+		{"", "0", foundWarning, "systemd does not feed it"}, {"", "infinity", foundWarning, "systemd does not feed it"}, {"", "", foundUnknown, "cannot be told"},
+	} {
+		d := examination{system: t.TempDir(), runtimeWatchdog: tt.runtime}
+		dog := filepath.Join(d.system, "sys/class/watchdog/watchdog0")
+		if err := os.MkdirAll(dog, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dog, "state"), []byte(tt.state+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		d.watchdog()
+		if len(d.found) != 1 || d.found[0].State != tt.want || !strings.Contains(d.found[0].Says, tt.says) {
+			t.Errorf("state %q, RuntimeWatchdogSec %q: %+v, want %s, %s", tt.state, tt.runtime, d.found, tt.want, tt.says)
+		}
+	}
 }
 
 // TestDoctorOnMemory: a state folder that forgets with the power is a problem.
