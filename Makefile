@@ -11,7 +11,7 @@ SYSTEM   = mmdebstrap=mmdebstrap systemd-nspawn=systemd-container systemd-analyz
 	shellcheck=shellcheck qemu-aarch64-static=qemu-user-static deb-systemd-helper=init-system-helpers
 UNIT     = $$(go list ./... | grep -v /agent/scenario)
 
-.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short soak man demo-record contract deb test-deb test-system deps-system
+.PHONY: help build demo test quick check scenarios race deps test-long clean format vet lint unit story measure bench-git mutants fuzz fuzz-short soak man demo-record contract deb test-deb test-system session-record deps-system
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -105,6 +105,9 @@ test-deb: deps-system deb ## the packages: the same bytes when built again, clea
 
 test-system: deps-system ## a board that is really booted, and installed, upgraded, cut off, broken and purged; RUN=pattern for some. As root, after make deb
 	@go run ./tools/suite -times system -count=1 -timeout 14m -parallel 4 -tags system ./packaging/systemtest $(if $(RUN),-run '$(RUN)')
+
+session-record: deps-system ## play the session of docs/session.md, and write there what it says. As root, after make deb
+	@SESSION_RECORD=1 go run ./tools/suite -times session -count=1 -tags system -run TestSession ./packaging/systemtest
 
 deps-system: # what the tests of the packages and of the booted system use; it installs what is missing
 	@missing=; for tool in $(SYSTEM); do command -v $${tool%%=*} >/dev/null || missing="$$missing $${tool#*=}"; done; \

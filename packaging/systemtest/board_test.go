@@ -24,7 +24,7 @@ import (
 var lower string
 
 // patience is for what takes seconds on an idle machine. Nothing asserts how long a thing took.
-const patience = 90 * time.Second
+const patience = 120 * time.Second
 
 // board is a system that is booted, and the end of its cable.
 type board struct {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -59,14 +60,34 @@ func TestABadRevision(t *testing.T) {
 		}
 		b.converged(good)
 	})
-	b.step("the journal tells it, by field", func() {
-		for _, fields := range []string{
-			"HOLDFAST_EVENT=trial HOLDFAST_REVISION=" + bad,
-			"HOLDFAST_VERDICT=failed HOLDFAST_CHECK=lamp-is-off",
-			"HOLDFAST_EVENT=failed HOLDFAST_REVISION=" + bad,
-		} {
-			if len(b.journal(fields)) == 0 {
-				b.Errorf("journalctl %s finds nothing", fields)
+	b.step("the journal tells it, by field, and explains it", func() {
+		failed := "HOLDFAST_VERDICT=failed HOLDFAST_CHECK=lamp-is-off HOLDFAST_FIELD_LAMP=1 HOLDFAST_REVISION=" + bad
+		for _, fields := range []string{"HOLDFAST_EVENT=trial HOLDFAST_REVISION=" + bad, "HOLDFAST_EVENT=failed " + failed} {
+			if got := len(b.journal(fields)); got != 1 {
+				b.Errorf("journalctl %s finds %d entries, want 1", fields, got)
+			}
+		}
+		plain, explained := b.sh("journalctl --no-pager --quiet "+failed), b.sh("journalctl --no-pager --quiet -x "+failed)
+		if len(explained) < 3*len(plain) {
+			b.Errorf("journalctl -x explains nothing:\n%s", explained)
+		}
+	})
+	b.step("the questions of docs/journal.md are answered, as they are written there", func() {
+		b.moved("lamp")
+		b.cut()
+		b.untilStatus("it knows that it is offline", func(v view) bool { return v.Git.State == "offline" })
+		b.restore()
+		b.sh("holdfast reconcile || true")
+		b.untilStatus("it reads the repository again", func(v view) bool { return v.Git.State == "ok" })
+		mark := fmt.Sprint("HOLDFAST_MARK_", b.status().Marks[0].ID)
+		for _, block := range shellBlocks(b.T, "../../docs/journal.md") {
+			// the examples' revision and mark, and this board's
+			line := regexp.MustCompile(`HOLDFAST_REVISION=[0-9a-f]{40}`).ReplaceAllString(block, "HOLDFAST_REVISION="+bad)
+			line = regexp.MustCompile(`HOLDFAST_MARK_\d+`).ReplaceAllString(line, mark)
+			out := b.sh(line)
+			found := out != "" && !strings.HasPrefix(out, "-- No entries --")
+			if quiet := strings.Contains(line, "-p err"); quiet == found { // a board that is well has nothing that needs somebody
+				b.Errorf("%s\n%s", line, out)
 			}
 		}
 	})
@@ -225,3 +246,20 @@ func (b *board) dropIn(unit, text string) {
 
 // cycles counts the device's cycles in this run of the agent.
 func (b *board) cycles() uint64 { b.Helper(); return b.status().DeviceCycles }
+
+// shellBlocks are the blocks of a shell in a page of the documentation.
+func shellBlocks(t *testing.T, page string) []string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []string
+	for _, m := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		blocks = append(blocks, m[1])
+	}
+	if len(blocks) == 0 {
+		t.Fatalf("%s has no block of a shell", page)
+	}
+	return blocks
+}

@@ -31,7 +31,7 @@ if [ ! -e "$root" ]; then
 	[ -s "$making/sources" ] || { echo "root.sh: apt on this machine has no lists of $VERSION_CODENAME main: apt-get update" >&2; exit 1; }
 	apt-config dump --format '%f "%v";%n' Acquire | grep -E '^Acquire::(https?::|Retries|ForceIPv)' | grep -v '""' >"$making/apt.conf" || true
 	mmdebstrap --quiet --variant=minbase --mode=root --include="$include" --aptopt="$making/apt.conf" \
-		--customize-hook='rm -rf "$1"/usr/share/locale/* "$1"/usr/share/doc/* "$1"/usr/share/man/* "$1"/usr/share/info/* "$1"/etc/apt/sources.list "$1"/etc/apt/apt.conf.d/99mmdebstrap' \
+		--customize-hook='rm -rf "$1"/usr/share/locale/* "$1"/usr/share/doc/* "$1"/usr/share/man/* "$1"/usr/share/info/* "$1"/etc/apt/sources.list "$1"/etc/apt/apt.conf.d/99mmdebstrap "$1"/etc/apt/apt.conf.d/70debconf' \
 		--customize-hook='rm -f "$1"/etc/resolv.conf; echo board >"$1"/etc/hostname; printf "127.0.0.1 localhost board\n" >"$1"/etc/hosts' \
 		--customize-hook='for u in apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer e2scrub_reap.service dpkg-db-backup.timer; do ln -sf /dev/null "$1/etc/systemd/system/$u"; done' \
 		"$VERSION_CODENAME" "$making/root.tar.zst" "$making/sources" >&2

@@ -35,6 +35,7 @@ func newUpstream(t *testing.T, dir, addr string) *upstream {
 	u.git("init", "--quiet", "--bare", "--initial-branch=main", bare)
 	u.git("-C", bare, "config", "uploadpack.allowFilter", "true")
 	u.git("clone", "--quiet", bare, u.work)
+	u.git("-C", u.work, "config", "push.default", "current")
 	exe, err := exec.Command("git", "--exec-path").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -77,12 +78,16 @@ func gitEnv() []string {
 	}
 }
 
+// env is gitEnv with a clock: a second for each push, beginning alike for every board, so that the first revision of all is one and the same.
+func (u *upstream) env() []string {
+	date := fmt.Sprintf("@%d +0000", 1_800_000_000+u.pushes)
+	return append(gitEnv(), "GIT_AUTHOR_DATE="+date, "GIT_COMMITTER_DATE="+date)
+}
+
 func (u *upstream) git(args ...string) string {
 	u.t.Helper()
-	// A second for each push, beginning alike for every board: the first revision of all is one and the same.
-	date := fmt.Sprintf("@%d +0000", 1_800_000_000+u.pushes)
 	cmd := exec.Command("git", args...)
-	cmd.Env = append(gitEnv(), "GIT_AUTHOR_DATE="+date, "GIT_COMMITTER_DATE="+date)
+	cmd.Env = u.env()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		u.t.Fatalf("git %s: %v: %s", strings.Join(args, " "), err, out)
