@@ -387,6 +387,7 @@ type fakeClone struct {
 	fetches []time.Time
 	slow    func() // called in each Desired, if not nil
 	notices []string
+	own     []gitclone.Notice
 }
 
 func (c *fakeClone) fail(err error) {
@@ -434,7 +435,11 @@ func (c *fakeClone) Desired() (gitclone.Desired, bool, error) {
 	}
 	return *c.desired, true, nil
 }
-func (c *fakeClone) Notices() []gitclone.Notice { return nil }
+func (c *fakeClone) Notices() []gitclone.Notice {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.own
+}
 func (c *fakeClone) Accept(string) error        { return nil }
 
 // logged counts log lines.

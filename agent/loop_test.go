@@ -707,6 +707,31 @@ func TestACycleThatTakesLong(t *testing.T) {
 	})
 }
 
+// What the clone reports of its own file is told once for as long as it lasts, and again when it comes again.
+func TestTheClonesOwnFile(t *testing.T) {
+	inWorld(t, func(w *world) {
+		report := func(n ...gitclone.Notice) {
+			w.clone.mu.Lock()
+			w.clone.own = n
+			w.clone.mu.Unlock()
+			w.pass(time.Minute)
+		}
+		w.start()
+		report(gitclone.Notice{What: "set-aside", Text: "clone.db was damaged"})
+		report(gitclone.Notice{What: "set-aside", Text: "clone.db was damaged"}, gitclone.Notice{What: "read-only", Text: "it cannot be written"})
+		report()
+		report(gitclone.Notice{What: "read-only", Text: "it cannot be written"})
+		for text, want := range map[string]int{"clone.db was damaged": 1, "it cannot be written": 2} {
+			if n := w.log.count(`level=WARN msg=storage message="` + text + `"`); n != want {
+				t.Errorf("%q is told %d times, want %d: %q", text, n, want, w.log.all())
+			}
+		}
+		if (gitclone.Notice{What: "set-aside"}).Unwritten() || !(gitclone.Notice{What: "read-only"}).Unwritten() || !(gitclone.Notice{What: "in-memory"}).Unwritten() {
+			t.Error("a disk that cannot be written is not told from a file that was set aside")
+		}
+	})
+}
+
 func TestNextFetch(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

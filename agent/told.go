@@ -98,9 +98,14 @@ func (j *told) desired(ctx context.Context, log *slog.Logger, old *status.Declar
 // storage says what the clone has to report of its own file.
 func (j *told) storage(ctx context.Context, log *slog.Logger, now []gitclone.Notice) {
 	for _, n := range now {
-		if !slices.Contains(j.stored, n) {
-			log.WarnContext(ctx, "storage", "event", journal.Storage, "message", n.Text)
+		if slices.Contains(j.stored, n) {
+			continue
 		}
+		kind := journal.Storage
+		if n.Unwritten() {
+			kind = journal.CannotWrite
+		}
+		log.WarnContext(ctx, "storage", "event", kind, "message", n.Text)
 	}
 	j.stored = now
 }

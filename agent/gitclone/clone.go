@@ -147,6 +147,9 @@ type Notice struct {
 	Text string
 }
 
+// Unwritten reports whether the disk cannot be written for as long as this lasts.
+func (n Notice) Unwritten() bool { return n.What == noticeReadOnly || n.What == noticeInMemory }
+
 // What a Notice can be.
 const (
 	noticeSetAside    = "set-aside"    // a damaged file; loss

@@ -227,16 +227,19 @@ func (g *Guard) problem(what, message string) {
 	if g.problems[what] == message {
 		return
 	}
-	switch {
-	case message == "":
+	if message == "" {
 		delete(g.problems, what)
 		g.log.Info("problem over", "event", journal.ProblemOver, "what", what)
-	case what == "ledger" || what == "history":
+	} else {
+		kind := journal.Problem
+		switch what {
+		case "ledger", "history":
+			kind = journal.CannotWrite
+		case "profile", "configuration file", "configuration":
+			kind = journal.NotConfigured
+		}
 		g.problems[what] = message
-		g.log.Warn("problem", "event", journal.CannotWrite, "what", what, "message", message)
-	default:
-		g.problems[what] = message
-		g.log.Warn("problem", "event", journal.Problem, "what", what, "message", message)
+		g.log.Warn("problem", "event", kind, "what", what, "message", message)
 	}
 	g.bump()
 }

@@ -29,6 +29,7 @@ var dynamic = map[Kind][]string{
 	MarkDropped: {"generation", "mark", "fields", "message"}, Rollback: {"generation", "digest", "slot", "fields", "mark", "who", "message"},
 	Retry: {"generation", "who"}, Suspended: {"generation", "who", "message"}, Resumed: {"generation", "message"}, Configured: {},
 	Decision: {"decision", "revision"}, Held: {"decision", "revision", "held", "marks"},
+	Storage: {"message"}, CannotWrite: {}, Problem: {}, NotConfigured: {},
 	NonConvergent: {"field"}, NonConvergentOver: {"field"}, UnknownActuator: {"field"}, UnknownActuatorOver: {"field"},
 }
 
