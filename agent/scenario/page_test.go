@@ -196,7 +196,7 @@ func TestPagesAreRun(t *testing.T) {
 }
 
 // notOurs are programs of the system in the blocks of a shell. What they do there is looked at where a whole board is: packaging's own tests.
-var notOurs = []string{"install", "apt", "dpkg", "systemctl", "sudo"}
+var notOurs = []string{"install", "apt", "dpkg", "systemctl", "journalctl", "sudo"}
 
 // TestShellBlocks: each line of a block of a shell, in the README and the pages, means something. holdfast is run as it stands there, with nobody to ask, and
 // must not call it misuse; holdfast-guard must know its flags, the Makefile its targets, wherever they are named. The README shows every verb.

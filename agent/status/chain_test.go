@@ -107,6 +107,10 @@ func TestChain(t *testing.T) {
 		}
 		fmt.Fprintln(&b)
 	}
+	v := Build(running(held, wanted))
+	if c, ok := v.MarkChain(house, 99, failed); ok {
+		t.Errorf("of a mark that never was is told: %q", c.Sentences)
+	}
 	const golden = "testdata/chain.txt"
 	if *update {
 		if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {

@@ -45,7 +45,7 @@ func (v *View) sentences(s Sources) (summary string, details []string) {
 		say("%s", v.Git.Fault())
 	}
 	for _, n := range v.Git.Notices {
-		say("the repository: %s", n)
+		say("the declared revision: %s", n)
 	}
 	if v.Trial != nil && len(v.Trial.Exempt) > 0 {
 		say("exempt in this trial, because they did not hold before it: %s", strings.Join(v.Trial.Exempt, ", "))
@@ -121,9 +121,9 @@ func (v *View) situation() string {
 	return fmt.Sprintf("Keeping last-known-good %s; %s is declared and was not decided on yet", lkg, revision(v.Declared.Revision))
 }
 
-// partly reports whether what is in force came of the declared revision, and is not all of it.
+// partly reports whether what is in force came of the declared revision. Where it is asked that is not all of it.
 func (v *View) partly() bool {
-	return v.Declared != nil && v.Declared.Revision != "" && v.Declared.Revision == v.LastKnownGood.Revision && v.Declared.Digest != v.LastKnownGood.Digest
+	return v.Declared != nil && v.Declared.Revision != "" && v.Declared.Revision == v.LastKnownGood.Revision
 }
 
 func (v *View) keeping() string {

@@ -121,7 +121,7 @@ const leastRoom = 10
 
 // broken is text in lines of room characters at most, broken between words. It is one line if this is no terminal, or there is no room to speak of.
 func (p printer) broken(text string, room int) (lines []string) {
-	if p.width == 0 || room < leastRoom || utf8.RuneCountInString(text) <= room {
+	if room < leastRoom || utf8.RuneCountInString(text) <= room {
 		return []string{text}
 	}
 	line := ""
