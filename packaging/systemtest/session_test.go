@@ -123,7 +123,8 @@ func (b *board) typed(c entry) (out string, exit int) {
 		out = strings.TrimRight(string(said), "\n")
 	}
 	// as a terminal shows it: a carriage return begins a line anew
-	out = regexp.MustCompile(`(?m)^.*\r`).ReplaceAllString(out, "")
+	out = regexp.MustCompile(`(?m)^.*\r([^\r\n])`).ReplaceAllString(out, "$1")
+	out = strings.ReplaceAll(out, "\r", "")
 	if code := (*exec.ExitError)(nil); errors.As(err, &code) {
 		return out, code.ExitCode()
 	} else if err != nil {
