@@ -373,11 +373,11 @@ func (g *Guard) wished(w api.TrialRequest) bootslot.Decision {
 	if said := string(d.Kind) + " " + d.Reason; d.Kind != bootslot.Refused && d.Kind != bootslot.AwaitBaseline && said != g.lastOutlook {
 		g.lastOutlook = said
 		if d.Kind != bootslot.Trying && d.Kind != bootslot.Same {
-			kind, held := journal.Decision, []string(nil)
+			var held []string
 			for _, h := range d.Held {
-				kind, held = journal.Held, append(held, h.Field)
+				held = append(held, h.Field)
 			}
-			g.log.Info("decision", "event", kind, "decision", d.Kind, "reason", d.Reason, "revision", w.Revision,
+			g.log.Info("decision", "event", journal.Decision, "decision", d.Kind, "reason", d.Reason, "revision", w.Revision,
 				"held", journal.Only(strings.Join(held, ",")), "marks", journal.Marks(d.Marks))
 		}
 	}

@@ -693,7 +693,9 @@ func TestALateRequestIsNotCarriedOut(t *testing.T) {
 		}
 		b.want("suspended", b.g.suspended > 0, tt.want == http.StatusOK)
 		b.g.mu.Lock()
-		b.g.resume("", "")
+		if err := b.g.resume("", ""); err != nil {
+			t.Fatal(err)
+		}
 		b.g.mu.Unlock()
 	}
 }

@@ -3,6 +3,8 @@ package guard
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -52,4 +54,34 @@ func TestRequestsThatAreNotUnderstood(t *testing.T) {
 	rec := httptest.NewRecorder()
 	b.g.handler().ServeHTTP(rec, httptest.NewRequest("POST", "/v1/resume", http.NoBody))
 	b.want("resume without a body", rec.Code, 200)
+}
+
+// A suspension whose file stays is not over: the agent obeys that, too. Once its time is over, no file keeps it.
+func TestAResumeThatCannotRemoveTheFile(t *testing.T) {
+	b := newBench(t, "")
+	b.pass(20 * time.Second)
+	if _, err := b.g.suspend(time.Hour, true, "eva"); err != nil {
+		t.Fatal(err)
+	}
+	file := b.cfg.SuspendFile()
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(file, "x"), 0o755); err != nil { // as good as another user's file in a sticky folder
+		t.Fatal(err)
+	}
+	resume := func() *httptest.ResponseRecorder {
+		rec := httptest.NewRecorder()
+		b.g.handler().ServeHTTP(rec, httptest.NewRequest("POST", "/v1/resume", http.NoBody))
+		return rec
+	}
+	rec := resume()
+	b.want("resume", rec.Code, http.StatusServiceUnavailable)
+	if said := rec.Body.String(); !strings.Contains(said, "the suspension stays") || !strings.Contains(said, "As root: rm "+file) {
+		t.Errorf("the answer is %s", said)
+	}
+	b.want("suspended", b.g.suspended > b.clock.up, true)
+	b.clock.up += time.Hour
+	b.g.tick()
+	b.want("suspended when its time is over", b.g.suspended, time.Duration(0))
 }

@@ -423,7 +423,9 @@ func (g *Guard) serveResume(r *http.Request) (any, error) {
 		return nil, err
 	}
 	defer g.mu.Unlock()
-	g.resume("before its time was over", sock.Who(r))
+	if err := g.resume("before its time was over", sock.Who(r)); err != nil {
+		return nil, &refusal{http.StatusServiceUnavailable, err}
+	}
 	return g.lease(), nil
 }
 

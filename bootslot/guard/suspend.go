@@ -26,7 +26,7 @@ func (g *Guard) expireSuspension(now time.Duration) {
 		g.quieten(now)
 		return
 	}
-	g.resume("its time is over", "")
+	_ = g.resume("its time is over", "") // which no file can change
 }
 
 // quieten stops the repair once the device has read back last-known-good for a while.
@@ -66,13 +66,17 @@ func (g *Guard) suspend(d time.Duration, repair bool, who string) (api.Suspensio
 	return s, nil
 }
 
-// resume ends a suspension. The file goes first: the agent obeys it, too.
-func (g *Guard) resume(why, by string) {
+// resume ends a suspension. The file goes first: the agent obeys it, too, so the suspension stays for as long as the file does, unless its time is over. A
+// guard that ran as another user, in a folder where only his own files are a user's to remove, may have left one that this one cannot.
+func (g *Guard) resume(why, by string) error {
 	if err := os.Remove(g.cfg.SuspendFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		g.log.Warn("the suspension's file cannot be removed", "event", journal.CannotWrite, "error", err)
+		if g.clock.Uptime() < g.suspended {
+			return fmt.Errorf("the suspension stays: %w. As root: rm %s; then resume again", err, g.cfg.SuspendFile())
+		}
 	}
 	if g.suspended == 0 {
-		return
+		return nil
 	}
 	wasQuiet := g.quiet.Over
 	g.suspension, g.suspended, g.quiet = api.Suspension{}, 0, bootslot.Quiet{}
@@ -82,4 +86,5 @@ func (g *Guard) resume(why, by string) {
 	}
 	g.wake()
 	g.bump()
+	return nil
 }

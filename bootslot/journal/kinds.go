@@ -29,8 +29,8 @@ const (
 	Declared         Kind = "declared"     // git declares another release
 	SameContent      Kind = "same-content" // another revision of the same content
 	DeclaredUnusable Kind = "declared-unusable"
-	Decision         Kind = "decision" // the guard answers otherwise, and holds nothing
-	Held             Kind = "held"     // the guard holds fields of what is declared
+	Decision         Kind = "decision" // the guard answers otherwise than before
+	Held             Kind = "held"     // by its answer, as the agent has it, fields are not as declared
 	Accepted         Kind = "accepted" // an operator took a rewritten branch
 
 	// The device, and who drives it.
