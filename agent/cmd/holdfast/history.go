@@ -206,7 +206,11 @@ func eventRow(e bootslot.Event) []cell {
 	if e.Attempt > 0 {
 		say("attempt %d", e.Attempt)
 	}
-	if e.Check != "" || e.Message != "" {
+	switch {
+	case e.Check == "" && e.Message == "":
+	case e.Check != "" && strings.HasPrefix(e.Message, e.Check+" "): // it names the check itself: "battery holds on last-known-good"
+		say("%s", e.Message)
+	default:
 		say("%s", strings.Trim(e.Check+": "+e.Message, ": "))
 	}
 	if e.Mark != 0 {

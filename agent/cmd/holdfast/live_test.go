@@ -81,7 +81,7 @@ func (lf *life) fail(t *testing.T) bootslot.Release {
 	lf.past = append(lf.past, bootslot.Event{Seq: 4, Generation: 6, At: then.Add(-time.Minute), Kind: bootslot.EventTrial, Revision: badRev, Digest: bad.Digest(), Slot: bootslot.SlotB, Fields: []string{"lamp"}, Attempt: 1},
 		bootslot.Event{Seq: 5, Generation: 7, At: then, Kind: bootslot.EventKind(bootslot.Failed), Revision: badRev, Digest: bad.Digest(), Slot: bootslot.SlotB, Fields: []string{"lamp"}, Check: "not-too-hot",
 			Message: "temperature 41.2 °C is above 38", Mark: 7, Attempt: 1},
-		bootslot.Event{Seq: 6, Generation: 8, At: then.Add(time.Minute), Kind: bootslot.EventStands, Revision: badRev, Digest: bad.Digest(), Fields: []string{"lamp"}, Check: "not-too-hot", Mark: 7})
+		bootslot.Event{Seq: 6, Generation: 8, At: then.Add(time.Minute), Kind: bootslot.EventStands, Revision: badRev, Digest: bad.Digest(), Fields: []string{"lamp"}, Check: "not-too-hot", Message: "not-too-hot holds on last-known-good", Mark: 7})
 	lf.declare(bad, badRev, by)
 	return bad
 }
