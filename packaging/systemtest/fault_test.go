@@ -96,14 +96,16 @@ func TestConfiguration(t *testing.T) {
 		b.converged(revision)
 		b.kept()
 	})
-	b.step("broken from the start: it says so", func() {
+	b.step("broken from the start: it says what is wrong where, and the guard keeps the device that its profile names at the fallback", func() {
 		b.sh("apt-get purge --yes holdfast")
 		b.write("/etc/holdfast/holdfast.yaml", broken)
 		b.install(built(t, "holdfast"))
-		b.try("systemctl start holdfast-guard holdfast-agent")
 		b.until("the journal says what is wrong", func() bool {
-			return strings.Contains(b.sh("journalctl --no-pager -u holdfast-agent"), "intervall")
+			out := b.sh("journalctl --no-pager -u holdfast-agent")
+			return strings.Contains(out, "/etc/holdfast/holdfast.yaml:3") && strings.Contains(out, "intervall")
 		})
+		b.until("the guard drives the device to the fallback", func() bool { v := b.status(); return v.Driver == "guard" && b.device()["pump"] == "off" })
+		b.moved("pump")
 		b.write("/etc/holdfast/holdfast.yaml", config)
 		b.sh("systemctl restart holdfast-guard holdfast-agent")
 		b.converged(revision)

@@ -33,18 +33,21 @@ func TestOffline(t *testing.T) {
 		b.sh("holdfast reconcile || true")
 		b.converged(revision)
 	})
-	b.step("powered off and on", func() {
-		b.poweroff()
-		b.boot()
-		b.converged(revision)
-		b.unmarked()
-	})
-	b.step("power fails", func() {
-		b.powerCut()
-		b.boot()
-		b.converged(revision)
-		b.unmarked()
-	})
+	b.write("/etc/holdfast/holdfast.yaml", slowConfig)
+	b.sh("systemctl reload holdfast-guard holdfast-agent")
+	for i, end := range []struct {
+		what string
+		do   func()
+	}{{"powered off", b.poweroff}, {"without power", b.powerCut}} {
+		b.step(end.what+" in a trial, and on again: nobody is blamed, and it is tried once more", func() {
+			revision = b.up.push("pump: on", "fan: "+[]string{"off", "on"}[i])
+			b.untilStatus("the trial runs", func(v view) bool { return v.Phase == "trial" })
+			end.do()
+			b.boot()
+			b.converged(revision)
+			b.unmarked()
+		})
+	}
 }
 
 func TestABadRevision(t *testing.T) {
@@ -126,18 +129,19 @@ func TestStoppedAndKilled(t *testing.T) {
 					b.Errorf("%s: %s", unit, got)
 				}
 			}
-			b.step(fmt.Sprintf("SIG%s of the %s at rest", signal, name), func() {
-				b.converged(revision)
+			b.step(fmt.Sprintf("SIG%s of the %s before a trial", signal, name), func() {
 				hit()
 				b.converged(revision)
 			})
-			b.step(fmt.Sprintf("SIG%s of the %s in a trial", signal, name), func() {
+			b.step(fmt.Sprintf("SIG%s of the %s in a trial, and after it", signal, name), func() {
 				fan = map[string]string{"on": "off", "off": "on"}[fan]
 				revision = b.up.push("pump: on", "fan: "+fan)
 				b.untilStatus("the trial runs", func(v view) bool { return v.Phase == "trial" })
 				hit()
 				b.converged(revision)
 				b.unmarked()
+				hit()
+				b.converged(revision)
 			})
 		}
 	}

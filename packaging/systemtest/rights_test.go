@@ -51,6 +51,19 @@ func TestRights(t *testing.T) {
 			b.Errorf("the guard's user can read the token: %v", err)
 		}
 	})
+	b.step("the device's token is given to both", func() {
+		b.write("/etc/greenhouse.token", "0pen") // the simulator's own
+		b.dropIn("holdfast-greenhouse", "[Service]\nExecStart=\nExecStart=/usr/bin/greenhouse serve --token-file /etc/greenhouse.token\n")
+		b.sh("systemctl restart holdfast-greenhouse")
+		b.untilStatus("nobody may move it", func(v view) bool { return len(v.NotFine) > 0 })
+		b.sh("cp /etc/greenhouse.token /etc/holdfast/credentials/device/token; chmod 600 /etc/holdfast/credentials/device/token; sed -i 's,^device:,&\\n  tokenFile: /etc/holdfast/credentials/device/token,' /etc/holdfast/holdfast.yaml")
+		b.sh("systemctl restart holdfast-guard holdfast-agent")
+		b.converged(revision)
+		b.sh("systemctl stop holdfast-agent.socket holdfast-agent")
+		b.moved("pump") // by the guard alone
+		b.sh("systemctl start holdfast-agent")
+		b.converged(revision)
+	})
 	b.step("hardened", func() {
 		for unit, most := range exposure {
 			out := b.sh("systemd-analyze security --no-pager " + unit + ".service | tail -1")
