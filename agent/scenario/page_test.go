@@ -176,6 +176,9 @@ func TestPagesAreRun(t *testing.T) {
 	}
 	commands := 0
 	for _, f := range files {
+		if filepath.Base(f) == "session.md" {
+			continue // played on a booted board: packaging/systemtest
+		}
 		page, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
