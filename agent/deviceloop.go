@@ -25,6 +25,8 @@ const (
 	noticeTime = 100 * time.Millisecond
 	// cycleSlack is how much longer than that a cycle may take for all else: the guard's answers, a clone that is being written on a slow disk.
 	cycleSlack = 30 * time.Second
+	// readyTime is after how long the agent is ready if its first cycle has not ended: it drives the device as soon as that answers.
+	readyTime = 10 * time.Second
 	// stopTime is how long a cycle that was told to end may take for it.
 	stopTime = 3 * time.Second
 )
@@ -43,6 +45,7 @@ func (a *Agent) deviceLoop(ctx context.Context) error {
 	var (
 		due      = ck.Uptime()
 		tick     = ck.After(0)
+		ready    = ck.After(readyTime)
 		watchdog <-chan time.Time
 		began    time.Duration // uptime at which the newest cycle began
 		running  bool
@@ -91,13 +94,14 @@ func (a *Agent) deviceLoop(ctx context.Context) error {
 			if !stuck() {
 				a.o.Notify("WATCHDOG=1")
 			}
+		case <-ready:
+			a.beReady()
 		case <-tick:
 			now := ck.Uptime()
 			if due += every; due <= now { // the clock jumped, or the board was asleep
 				due = now + every
 			}
 			tick = ck.After(due - now)
-			a.beReady()
 			if !running {
 				start(true)
 			} else if !stuck() {
@@ -128,13 +132,13 @@ func (a *Agent) deviceLoop(ctx context.Context) error {
 	}
 }
 
-// beReady says READY=1 once: when the first cycle has ended, or after an interval if it hangs.
+// beReady says READY=1 once: when the first cycle has ended, or after readyTime if it hangs.
 func (a *Agent) beReady() {
 	a.mu.Lock()
-	ready := a.ready || a.cycles == 0
-	a.ready = a.ready || a.cycles > 0
+	was := a.ready
+	a.ready = true
 	a.mu.Unlock()
-	if !ready {
+	if !was {
 		a.o.Notify("READY=1")
 	}
 }

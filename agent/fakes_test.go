@@ -33,6 +33,7 @@ type world struct {
 	record  *Record
 	suspend atomic.Pointer[api.Suspension]
 	dog     time.Duration // Options.WatchdogEvery
+	every   time.Duration // Options.Interval
 	notes   logged        // what the service manager was told
 	agent   *Agent
 	stop    func()
@@ -49,7 +50,7 @@ func inWorld(t *testing.T, f func(*world)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ck := clock.NewProcess()
-		w := &world{t: t, clock: ck, log: &logged{}}
+		w := &world{t: t, clock: ck, log: &logged{}, every: every}
 		w.guard = &fakeGuard{clock: ck, lease: api.Lease{Generation: 1, Fields: proven, Proven: proven, Instance: "one"}, changed: make(chan struct{}), reads: map[time.Duration]bool{}}
 		w.device = &fakeDevice{clock: ck, actuators: map[string]string{"vent": "off", "lamp": "off"}, changed: make(chan struct{})}
 		w.clone = &fakeClone{hang: make(chan struct{})}
@@ -67,7 +68,7 @@ func (w *world) start() { w.startFrom(nil) }
 
 func (w *world) startFrom(old *Agent) {
 	w.agent = New(Options{
-		Interval: every, Timeout: timeout, GitEvery: 30 * time.Second,
+		Interval: w.every, Timeout: timeout, GitEvery: 30 * time.Second,
 		Guard: w.guard, Driver: device.NewDriver(w.device, house, w.clock, every), Watcher: w.device, Clone: w.clone,
 		Profile: house, Parse: parseHouse,
 		Record: func() *Record { return w.record },
@@ -440,7 +441,7 @@ func (c *fakeClone) Notices() []gitclone.Notice {
 	defer c.mu.Unlock()
 	return c.own
 }
-func (c *fakeClone) Accept(string) error        { return nil }
+func (c *fakeClone) Accept(string) error { return nil }
 
 // logged counts log lines.
 type logged struct {

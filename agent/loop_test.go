@@ -643,6 +643,22 @@ func TestGoodbye(t *testing.T) {
 	})
 }
 
+// The service manager does not wait for a device that hangs, and gives a start 90 s, whatever the interval is.
+func TestReadyWithALongInterval(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.device.hangs, w.clone.hangs, w.every = true, true, time.Hour
+		w.start()
+		w.pass(readyTime - time.Second)
+		if n := w.notes.count("READY=1"); n != 0 {
+			t.Errorf("READY=1 %d times before anything has come round", n)
+		}
+		w.pass(2 * time.Second)
+		if n := w.notes.count("READY=1"); n != 1 {
+			t.Errorf("READY=1 %d times: %v", n, w.notes.all())
+		}
+	})
+}
+
 func TestReadyAndWatchdog(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		t.Run(fmt.Sprintf("device hangs %v", hangs), func(t *testing.T) {
