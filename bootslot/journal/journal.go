@@ -14,17 +14,23 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/journal"
+	"golang.org/x/sys/unix"
 )
 
 // New returns the handler of a process whose log goes to w: the journal if that is what w is, else text. identifier is the process's name.
+//
+// A log that nobody reads any more is no reason to end. With journald stopped a write to stderr raises SIGPIPE, which kills a Go process that does not ask
+// for it, whatever systemd's IgnoreSIGPIPE= says. It is asked for, and not ignored, as commands would inherit that.
 func New(w io.Writer, identifier string) slog.Handler {
 	if w == io.Writer(os.Stderr) {
+		signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 		if is, err := journal.StderrIsJournalStream(); is && err == nil {
 			return &handler{identifier: identifier, instead: text(w)}
 		}

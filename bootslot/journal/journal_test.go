@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +30,13 @@ func TestMain(m *testing.M) {
 	if socket := os.Getenv("JOURNAL_TEST_SOCKET"); socket != "" {
 		journalSocket = socket
 		log := slog.New(New(os.Stderr, "holdfast-guard"))
+		if c := os.Getenv("JOURNAL_TEST_COMMAND"); c != "" {
+			log.Info("to nobody") // kills, unless SIGPIPE is asked for
+			log.Info("and again")
+			out, _ := exec.Command("grep", "^SigIgn:", "/proc/self/status").Output()
+			fmt.Printf("alive %s", out)
+			return
+		}
 		if os.Getenv("JOURNAL_TEST_KIND") == "" {
 			log.Info("nothing special")
 		} else {
@@ -184,6 +192,25 @@ func TestJournal(t *testing.T) {
 	}
 	if service(t, socket, "journal", ""); receive()["PRIORITY"] != "6" {
 		t.Error("a record without a kind does not come with its level")
+	}
+}
+
+// With journald stopped there is nobody at the other end of stderr: the process goes on, and its commands are as they were.
+func TestNobodyReads(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = []string{"JOURNAL_TEST_SOCKET=/nowhere", "JOURNAL_TEST_COMMAND=1", "PATH=" + os.Getenv("PATH")}
+	cmd.Stderr = w
+	out, err := cmd.Output()
+	w.Close()
+	said, mask, _ := strings.Cut(string(out), " SigIgn:")
+	ignored, perr := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+	if err != nil || said != "alive" || perr != nil || ignored&(1<<(syscall.SIGPIPE-1)) != 0 {
+		t.Errorf("%v, %q", err, out)
 	}
 }
 
