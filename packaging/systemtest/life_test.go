@@ -75,17 +75,18 @@ func TestABadRevision(t *testing.T) {
 			b.Errorf("journalctl -x explains nothing:\n%s", explained)
 		}
 	})
-	b.step("the questions of docs/journal.md are answered, as they are written there", func() {
+	b.step("the questions of the pages are answered, as they are written there", func() {
 		b.moved("lamp")
 		b.cut()
+		b.sh("systemctl restart holdfast-agent") // one with a connection waits for that first
 		b.untilStatus("it knows that it is offline", func(v view) bool { return v.Git.State == "offline" })
 		b.restore()
 		b.sh("holdfast reconcile || true")
 		b.untilStatus("it reads the repository again", func(v view) bool { return v.Git.State == "ok" })
 		mark := fmt.Sprint("HOLDFAST_MARK_", b.status().Marks[0].ID)
-		for _, block := range shellBlocks(b.T, "../../docs/journal.md") {
+		for _, line := range journalLines(b.T) {
 			// the examples' revision and mark, and this board's
-			line := regexp.MustCompile(`HOLDFAST_REVISION=[0-9a-f]{40}`).ReplaceAllString(block, "HOLDFAST_REVISION="+bad)
+			line = regexp.MustCompile(`HOLDFAST_REVISION=[0-9a-f]{40}`).ReplaceAllString(line, "HOLDFAST_REVISION="+bad)
 			line = regexp.MustCompile(`HOLDFAST_MARK_\d+`).ReplaceAllString(line, mark)
 			out := b.sh(line)
 			found := out != "" && !strings.HasPrefix(out, "-- No entries --")
@@ -214,8 +215,16 @@ func TestSockets(t *testing.T) {
 		b.until("both run", func() bool { return b.states("is-active") == "active" })
 		b.converged(revision)
 	})
+	b.step("a guard that was stopped as docs/installing.md says stays so, and the agent keeps the device", func() {
+		b.sh("systemctl stop 'holdfast-guard.*'")
+		b.moved("pump")
+		if got := b.show("holdfast-guard", "ActiveState"); got != "inactive" {
+			b.Errorf("the guard is %s", got)
+		}
+		b.sh("systemctl start holdfast-guard")
+		b.converged(revision)
+	})
 	b.step("nobody is refused while they restart", func() {
-		b.sh("systemctl daemon-reload")
 		cmd := exec.Command("nsenter", "--target", fmt.Sprint(b.leader), "--all", "--root", "--wd", "--", "sh", "-c",
 			"while [ ! -e /run/enough ]; do holdfast slots --json >/dev/null || echo slots: refused; holdfast reconcile --no-wait >/dev/null || echo reconcile: refused; done")
 		cmd.Env = []string{"PATH=/usr/bin:/bin"}
@@ -251,19 +260,26 @@ func (b *board) dropIn(unit, text string) {
 // cycles counts the device's cycles in this run of the agent.
 func (b *board) cycles() uint64 { b.Helper(); return b.status().DeviceCycles }
 
-// shellBlocks are the blocks of a shell in a page of the documentation.
-func shellBlocks(t *testing.T, page string) []string {
+// journalLines are the lines of journalctl in the blocks of a shell in docs/journal.md and docs/installing.md.
+func journalLines(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
+	var lines []string
+	for _, page := range []string{"../../docs/journal.md", "../../docs/installing.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllString(string(text), -1) {
+			for _, line := range strings.Split(block, "\n") {
+				if strings.HasPrefix(line, "journalctl ") {
+					lines, found = append(lines, line), found+1
+				}
+			}
+		}
+		if found == 0 {
+			t.Fatalf("%s asks the journal nothing", page)
+		}
 	}
-	var blocks []string
-	for _, m := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-		blocks = append(blocks, m[1])
-	}
-	if len(blocks) == 0 {
-		t.Fatalf("%s has no block of a shell", page)
-	}
-	return blocks
+	return lines
 }
