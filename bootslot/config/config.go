@@ -99,6 +99,10 @@ var pauses = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute}
 func (c Config) AgentSocket() string { return filepath.Join(c.Run, "agent.sock") }
 func (c Config) GuardSocket() string { return filepath.Join(c.Run, "guard.sock") }
 
+// One process of each kind at a time has the lock on its file.
+func (c Config) AgentLock() string { return filepath.Join(c.Run, "agent.lock") }
+func (c Config) GuardLock() string { return filepath.Join(c.Run, "guard.lock") }
+
 // SuspendFile says how long both processes leave the device alone; the run folder is gone after a boot, and the file with it.
 func (c Config) SuspendFile() string { return filepath.Join(c.Run, "suspend") }
 

@@ -68,6 +68,27 @@ func Lock(path, what string) (io.Closer, error) {
 	return f, nil
 }
 
+// Held reports whether a process has the lock at path: true also if that cannot be told. It looks (/proc/locks, proc_locks(5)) and does not try, which could
+// keep from starting whoever is about to.
+func Held(path string) bool {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return true
+	}
+	// 1: FLOCK  ADVISORY  WRITE 4711 00:18:4242 0 EOF
+	inode := strconv.FormatUint(st.Ino, 10)
+	for line := range strings.Lines(string(locks)) {
+		if f := strings.Fields(line); len(f) > 5 && f[1] == "FLOCK" && strings.HasSuffix(f[5], ":"+inode) {
+			return true
+		}
+	}
+	return false
+}
+
 // openLock opens the file at path, and makes it if it is not there. One that another user left behind, such as root who tried the process by hand, can only
 // be read: that is enough for the lock. Only what is not there is created, as the kernel refuses O_CREAT for somebody else's file in a sticky folder
 // (fs.protected_regular, proc_sys_fs(5)).

@@ -20,6 +20,9 @@ func TestLock(t *testing.T) {
 	if err := os.WriteFile(path, []byte("4711\nleft behind by a killed one"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	if Held(path) || Held(path+".gone") {
+		t.Error("a file that was left behind, or none, is taken for a lock")
+	}
 	first, err := Lock(path, "guard")
 	if err != nil {
 		t.Fatalf("a file that was left behind is no lock: %v", err)
@@ -28,7 +31,13 @@ func TestLock(t *testing.T) {
 	if _, err := Lock(path, "guard"); !errors.As(err, &running) || running.PID != os.Getpid() || !strings.Contains(err.Error(), "another guard is running") {
 		t.Errorf("the second one gets %v, want RunningError with %d", err, os.Getpid())
 	}
+	if !Held(path) {
+		t.Error("the lock is not seen")
+	}
 	first.Close()
+	if Held(path) {
+		t.Error("a lock that is gone is seen")
+	}
 	again, err := Lock(path, "guard")
 	if err != nil {
 		t.Fatalf("after the first one has gone: %v", err)

@@ -170,7 +170,7 @@ func (b *board) history(ctx context.Context, last int) (events []bootslot.Event,
 	if gerr == nil {
 		return events, "", nil
 	}
-	state, words := status.Why(gerr)
+	state, words := whether(gerr, b.config.GuardLock())
 	guard := status.Process{State: state, Why: words}
 	if state == status.ProcessSilent { // it has its file locked as long as it runs: no use to wait for that
 		return nil, "", errors.New("the guard runs and does not answer, and its history is locked as long as it runs")

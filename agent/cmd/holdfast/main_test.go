@@ -22,6 +22,7 @@ import (
 	"holdfast/bootslot/api"
 	"holdfast/bootslot/config"
 	"holdfast/bootslot/ledger"
+	"holdfast/bootslot/sock"
 	"holdfast/device"
 )
 
@@ -398,6 +399,22 @@ func TestJSONOfWhatWasDone(t *testing.T) {
 	b.want(0, []string{"Rolled back. In force: the fallback (", "Mark 9 keeps what was left behind from coming back: lamp=on."}, "rollback", "--to", "fallback")
 }
 
+// TestASocketWithNobodyBehindIt: one that systemd has opened takes requests for a process that does not run, which is dead all the same, and whose files can be read.
+func TestASocketWithNobodyBehindIt(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	b.keepLedger()
+	for _, name := range []string{"guard", "agent"} {
+		l, err := net.Listen("unix", b.path("run", name+".sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+	}
+	b.want(1, []string{"Nobody keeps the device: agent and guard are dead", "the guard is dead (it does not run)"}, "status")
+	b.want(0, []string{""}, "history")
+}
+
 // TestSilentGuard: a process that is stopped keeps its socket open, and a verb waits for it no longer than it must.
 func TestSilentGuard(t *testing.T) {
 	t.Parallel()
@@ -407,6 +424,11 @@ func TestSilentGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	lock, err := sock.Lock(b.path("run", "guard.lock"), "guard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
 	start := time.Now()
 	b.want(1, []string{"Nobody keeps the device: the agent is dead, the guard is silent", "the guard is silent (it runs and does not answer)"}, "status")
 	if took := time.Since(start); took > 2*askTime {
@@ -429,6 +451,11 @@ func TestFrozenGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	lock, err := sock.Lock(b.path("run", "guard.lock"), "guard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
 	var wg sync.WaitGroup
 	for _, tt := range []struct {
 		code int

@@ -42,7 +42,7 @@ func (b *board) told(err error) error {
 // unasked makes an error of a question that comes before the change, or of the connection, one for people.
 func (b *board) unasked(err error) error {
 	var se *api.StatusError
-	state, words := status.Why(err)
+	state, words := whether(err, b.config.GuardLock())
 	switch {
 	case err == nil:
 		return nil

@@ -21,6 +21,7 @@ import (
 	"holdfast/bootslot/api"
 	"holdfast/bootslot/config"
 	"holdfast/bootslot/ledger"
+	"holdfast/bootslot/sock"
 	"holdfast/device"
 	"holdfast/device/clock"
 )
@@ -108,6 +109,15 @@ const (
 	thoroughly            // the last verdict, too
 )
 
+// whether says why a process gave no answer. A socket that systemd has opened takes a request for a process that does not run; only its lock tells.
+func whether(err error, lock string) (status.ProcessState, string) {
+	state, words := status.Why(err)
+	if state == status.ProcessSilent && !sock.Held(lock) {
+		return status.ProcessDead, "it does not run"
+	}
+	return state, words
+}
+
 // sources asks agent and guard, both at once, and reads the files of whoever does not answer.
 func (b *board) sources(ctx context.Context, how how) status.Sources {
 	s := status.Sources{Now: b.clock.Now(), Profile: b.profile, Board: b.rules(), Problems: b.problems, DiskWhy: b.diskWhy()}
@@ -117,7 +127,7 @@ func (b *board) sources(ctx context.Context, how how) status.Sources {
 		defer cancel()
 		st, err := b.guard.State(ctx, nil)
 		if err != nil {
-			s.GuardState, s.GuardWhy = status.Why(err)
+			s.GuardState, s.GuardWhy = whether(err, b.config.GuardLock())
 			return
 		}
 		s.Guard = &st
@@ -130,7 +140,7 @@ func (b *board) sources(ctx context.Context, how how) status.Sources {
 		defer cancel()
 		a, err := b.agent.Status(ctx, nil)
 		if err != nil {
-			s.AgentState, s.AgentWhy = status.Why(err)
+			s.AgentState, s.AgentWhy = whether(err, b.config.AgentLock())
 			return
 		}
 		s.Agent = &a

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"reflect"
 	"runtime/debug"
 	"sync/atomic"
@@ -79,7 +78,7 @@ func run(ctx context.Context, log *slog.Logger, where place) error {
 		}
 	}
 	sock.Inherit(d.cfg.AgentSocket())
-	lock, err := sock.Lock(filepath.Join(d.cfg.Run, "agent.lock"), "agent")
+	lock, err := sock.Lock(d.cfg.AgentLock(), "agent")
 	var running sock.RunningError
 	switch {
 	case errors.As(err, &running):

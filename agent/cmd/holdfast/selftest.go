@@ -55,7 +55,7 @@ Exit code 0: all required checks hold. 1: one does not, or it cannot be told.`,
 			t := tested{By: "guard"}
 			checks, err := b.guardsSelfTest(cmd.Context())
 			if err != nil {
-				state, words := status.Why(err)
+				state, words := whether(err, b.config.GuardLock())
 				if state == status.ProcessUnreachable {
 					return fmt.Errorf("the guard is not reachable (%s); %s", words, access(b.config.GuardSocket()))
 				}

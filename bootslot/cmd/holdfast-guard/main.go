@@ -78,7 +78,7 @@ func run(log *slog.Logger, path, share, agent string, checkDirs []string) error 
 		log.Warn("no configuration has ever been valid: going on with the profile's device and the built-in checks", "event", journal.NotConfigured, "device", c.Device.URL)
 	}
 	sock.Inherit(cfg.GuardSocket())
-	lock, lerr := sock.Lock(filepath.Join(cfg.Run, "guard.lock"), "guard")
+	lock, lerr := sock.Lock(cfg.GuardLock(), "guard")
 	if errors.As(lerr, new(sock.RunningError)) {
 		return lerr
 	}
