@@ -106,6 +106,20 @@ func TestUpgrade(t *testing.T) {
 		b.converged(revision)
 		b.unmarked()
 	})
+	b.step("an upgrade over a guard that has to be killed: the new one runs, and goes on doing so", func() {
+		b.dropIn("holdfast-guard", "[Service]\nKillSignal=SIGKILL\n")
+		b.install(nextPackage(t))
+		running(nextVersion)
+		// Systemd calls that a failure, and it was none of this version's.
+		b.until("the way back has been asked for, and has ended", func() bool { return b.show("holdfast-previous@guard", "ExecMainExitTimestamp") != "" })
+		if got := b.show("holdfast-guard", "ExecStart"); strings.Contains(got, "previous") {
+			b.Errorf("the guard went back: %s", got)
+		}
+		b.converged(revision)
+		b.sh("rm /etc/systemd/system/holdfast-guard.service.d/test.conf")
+		b.install(built(t, "holdfast"))
+		running(now)
+	})
 	b.step("an upgrade in a trial cancels it and marks nobody", func() {
 		b.write("/etc/holdfast/holdfast.yaml", slowConfig)
 		b.sh("systemctl reload holdfast-guard holdfast-agent")
