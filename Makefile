@@ -63,6 +63,7 @@ vet:
 
 lint:
 	go tool -modfile=tools/tools.mod staticcheck ./...
+	go tool -modfile=tools/tools.mod staticcheck -tags deb,system ./packaging/...
 
 measure: ## the figures of the README, with the default intervals
 	@go test ./agent/scenario -count=1 -timeout 15m -run "TestMeasure$$" -v -tags measure | grep "^|"

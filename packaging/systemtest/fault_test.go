@@ -62,7 +62,7 @@ func TestPermissions(t *testing.T) {
 		b.sh(stopAll + "; chmod 700 /var/lib/holdfast; systemctl start holdfast-guard holdfast-agent")
 		b.untilStatus("it says what it may not", func(v view) bool { return strings.Contains(strings.Join(v.Problems, "\n"), "permission denied") })
 		b.until("the device is driven", func() bool { return b.status().isDriven() })
-		b.kept()
+		b.moved("fan")
 		b.reboot()
 		b.converged(revision)
 		b.unmarked()
@@ -70,7 +70,7 @@ func TestPermissions(t *testing.T) {
 	b.step("a file of its own that it may not read: the other one is taken, and the device is kept", func() {
 		b.sh(stopAll + "; chown root:root /var/lib/holdfast/guard/ledger.db /var/lib/holdfast/agent/*; chmod 600 /var/lib/holdfast/guard/ledger.db /var/lib/holdfast/agent/*; systemctl start holdfast-guard holdfast-agent")
 		b.until("last-known-good is in force", func() bool { v := b.status(); return v.isDriven() && v.Effective.Fields["pump"] == "on" })
-		b.kept()
+		b.moved("fan")
 	})
 }
 
@@ -83,7 +83,7 @@ func TestConfiguration(t *testing.T) {
 		b.write("/etc/holdfast/holdfast.yaml", broken)
 		b.sh("systemctl reload holdfast-guard holdfast-agent")
 		b.untilStatus("it says what is wrong", func(v view) bool { return strings.Contains(strings.Join(v.Problems, "\n"), "intervall") })
-		b.kept()
+		b.moved("fan")
 		b.reboot()
 		b.converged(revision)
 		b.untilStatus("it says what is wrong", func(v view) bool { return strings.Contains(strings.Join(v.Problems, "\n"), "intervall") })
@@ -94,7 +94,7 @@ func TestConfiguration(t *testing.T) {
 		b.sh("rm /etc/holdfast/holdfast.yaml")
 		b.reboot()
 		b.converged(revision)
-		b.kept()
+		b.moved("fan")
 	})
 	b.step("broken from the start: it says what is wrong where, and the guard keeps the device that its profile names at the fallback", func() {
 		b.sh("apt-get purge --yes holdfast")

@@ -139,7 +139,7 @@ func TestUpgrade(t *testing.T) {
 		b.reboot()
 		running(nextVersion)
 		b.converged(revision)
-		b.kept()
+		b.moved("fan")
 		b.restore()
 	})
 	b.step("removed: it stops, and configuration and state stay", func() {

@@ -125,12 +125,6 @@ func (b *board) device() map[string]string {
 	return state.Actuators
 }
 
-// kept waits until the device itself is moved by hand and put back: somebody keeps it.
-func (b *board) kept() {
-	b.Helper()
-	b.moved("fan")
-}
-
 // moved moves an actuator by hand and waits until somebody has put it back.
 func (b *board) moved(field string) {
 	b.Helper()
@@ -194,7 +188,7 @@ func (b *board) dial(ctx context.Context, network, addr string) (net.Conn, error
 	return r.c, r.err
 }
 
-// steps runs the parts of one board's story, in order. After one that fails the others are left out.
+// step runs a part of one board's story, in order. After one that fails the others are left out.
 func (b *board) step(name string, f func()) {
 	whole := b.T
 	ok := whole.Run(name, func(t *testing.T) {
