@@ -105,7 +105,7 @@ test-deb: deps-system deb ## the packages: the same bytes when built again, clea
 	@go run ./tools/suite packages -count=1 -timeout 30m -tags deb ./packaging
 
 test-system: deps-system ## a board that is really booted, and installed, upgraded, cut off, broken and purged; RUN=pattern for some. As root, after make deb
-	@go run ./tools/suite -times system -count=1 -timeout 14m -parallel 4 -tags system ./packaging/systemtest $(if $(RUN),-run '$(RUN)')
+	@go run ./tools/suite -times system -count=1 -timeout 14m -parallel 8 -tags system ./packaging/systemtest $(if $(RUN),-run '$(RUN)')
 
 session-record: deps-system ## play the session of docs/session.md, and write there what it says. As root, after make deb
 	@SESSION_RECORD=1 go run ./tools/suite -times session -count=1 -tags system -run TestSession ./packaging/systemtest
