@@ -1132,11 +1132,11 @@ func (m *model) encode(w world) []byte {
 	for _, k := range l.Marks {
 		mask, vals := setBits(k.Set)
 		c := uint8(0)
-		if k.Cause == CauseEnvironment && !k.Exhausted || l.Returning != nil && l.Returning.Mark == k.ID {
+		if k.Cause == CauseEnvironment || l.Returning != nil && l.Returning.Mark == k.ID {
 			c = check(k.Check)
 		}
 		b = append(b, mask|vals<<3, bitset(k.Candidates), bitset(k.OperatorDeclared), c)
-		flag(k.Retired, k.reopens())
+		flag(k.Retired, k.Cause == CauseEnvironment, k.Exhausted)
 	}
 	n := len(b)
 	b = append(b, 0)
@@ -1251,7 +1251,7 @@ func (m *model) decode(b []byte) world {
 	for i := range next() {
 		set, cands, decl, c, f := next(), next(), next(), next(), next()
 		k := Mark{ID: uint64(i) + 1, Set: modelSets[set&7][set>>3], Candidates: digests(cands), OperatorDeclared: digests(decl), Check: check(c),
-			Cause: CauseFailed, Retired: bit(f, 0)}
+			Cause: CauseFailed, Retired: bit(f, 0), Exhausted: bit(f, 2)}
 		if bit(f, 1) {
 			k.Cause = CauseEnvironment
 		}
