@@ -190,9 +190,10 @@ var lineOf = regexp.MustCompile(`line (\d+): `)
 
 // syntaxErrorLine finds the line to show for a syntax error. yaml.v3 names the line in which the construct began,
 // sometimes the one before; the line after the longest run of lines that is YAML by itself is a better answer. That takes
-// time and, with all that nests, 100 bytes of garbage for each byte read, so it is done for files of the size that people write.
+// time and, where much nests, hundreds of bytes of garbage for each byte read, so it is done for files of the size that people write:
+// the example of the configuration is half of what is allowed.
 func (d *doc) syntaxErrorLine(err error, size int) int {
-	if len(d.lines)*size <= 1<<19 {
+	if len(d.lines)*size <= 320<<10 {
 		for n := len(d.lines) - 1; n > 0; n-- {
 			if _, err := decode([]byte(strings.Join(d.lines[:n], "\n"))); err == nil {
 				return n + 1
