@@ -3,7 +3,9 @@ package bootslot
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"holdfast/device"
@@ -187,14 +189,19 @@ func SettleForeign(record []byte) ([]byte, bool, error) {
 	if fixed.Trial == nil {
 		return record, false, nil
 	}
-	delete(m, "trial")
+	without := func(key string) { // in whatever case, as it was read
+		maps.DeleteFunc(m, func(k string, _ json.RawMessage) bool { return strings.EqualFold(k, key) })
+	}
+	without("trial")
 	var err error
 	if _, ok := fixed.Slots[fixed.Trial.Slot]; ok && fixed.Trial.Slot != fixed.Active {
 		fixed.Slots[fixed.Trial.Slot] = json.RawMessage(`{"status":"empty"}`)
+		without("slots")
 		if m["slots"], err = json.Marshal(fixed.Slots); err != nil {
 			return nil, false, err
 		}
 	}
+	without("generation")
 	if m["generation"], err = json.Marshal(fixed.Generation + 1); err != nil {
 		return nil, false, err
 	}

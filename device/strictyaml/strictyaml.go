@@ -345,7 +345,12 @@ func (m *Map) Err() error {
 	m.doc.maps = nil
 	errs := m.doc.errors
 	slices.SortStableFunc(errs, func(a, b Error) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
-	errs = slices.Compact(errs)
+	said := map[Error]bool{} // a mapping and its first key begin at the same place, and each may say the same
+	errs = slices.DeleteFunc(errs, func(e Error) bool {
+		was := said[e]
+		said[e] = true
+		return was
+	})
 	if n := len(errs); n > maxErrors {
 		last := errs[maxErrors]
 		last.Msg = fmt.Sprintf("and %d more problems from here on", n-maxErrors)
