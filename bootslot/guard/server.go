@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"holdfast/bootslot"
@@ -81,7 +82,7 @@ func (g *Guard) lock(r *http.Request) error {
 	}
 	seconds, err := strconv.ParseFloat(text, 64)
 	switch {
-	case err != nil || math.IsNaN(seconds) || math.IsInf(seconds, 0):
+	case err != nil || math.IsNaN(seconds) || math.IsInf(seconds, 0) || strings.ContainsAny(text, "xX"): // a hexadecimal number is no time that anybody writes
 		err = &refusal{http.StatusBadRequest, fmt.Errorf("%s: %q is not a number of seconds", api.DeadlineHeader, text)}
 	case g.clock.Uptime().Seconds() > seconds:
 		err = &refusal{http.StatusRequestTimeout, errors.New("the request came too late and was not carried out")}

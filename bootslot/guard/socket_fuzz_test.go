@@ -175,7 +175,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		if method == http.MethodPost && status < 300 {
 			object := bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) && json.Valid(body)
-			if empty := len(body) == 0 && (u.Path == "/v1/retry" || u.Path == "/v1/resume"); !object && !empty || len(body) > maxRequest {
+			if empty := len(bytes.Trim(body, " \t\r\n")) == 0 && (u.Path == "/v1/retry" || u.Path == "/v1/resume"); !object && !empty || len(body) > maxRequest {
 				t.Errorf("%s %s is carried out for %q", method, target, body)
 			}
 			if stranger && (u.Path == "/v1/trials" || u.Path == "/v1/heartbeat") {

@@ -25,7 +25,7 @@ func Answer(w http.ResponseWriter, status int, v any) {
 // Read reads a request's body, one JSON object and nothing else, into v: what is half understood is not carried out. io.EOF says that the body is empty.
 func Read(r *http.Request, v any) error {
 	b, err := io.ReadAll(r.Body)
-	switch b = bytes.TrimSpace(b); {
+	switch b = bytes.Trim(b, " \t\r\n"); { // JSON's white space (RFC 8259, section 2)
 	case err != nil:
 		return err
 	case len(b) == 0:
