@@ -53,7 +53,7 @@ func FuzzParse(f *testing.F) {
 		got, root := ask(data)
 		err := root.Err()
 		runtime.ReadMemStats(&after)
-		// Where a syntax error is takes a decoding per line, for files whose lines times bytes are up to 1 MiB.
+		// Where a syntax error is takes a decoding per line, for files whose lines times bytes are up to 320 KiB.
 		if n, most := after.TotalAlloc-before.TotalAlloc, uint64(96<<20); n > most {
 			t.Errorf("%d bytes take %d bytes of memory to read, more than %d", len(data), n, most)
 		}
